@@ -1,0 +1,170 @@
+"""Settings common to all environments; everything from outside comes through `env`."""
+
+from pathlib import Path
+
+import plotly
+
+from kvconsole.settings.env import Env
+
+env = Env()
+BASE_DIR = Path(__file__).resolve().parents[2]
+
+SECRET_KEY = env.str("KVC_SECRET_KEY", None)
+DEBUG = False
+ALLOWED_HOSTS = env.list("KVC_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
+
+# --- processes -----------------------------------------------------------
+CONSOLE_URL = env.str("KVC_CONSOLE_URL", "http://127.0.0.1:8000")
+INGEST_URLS = env.list("KVC_INGEST_URLS", "http://127.0.0.1:8001")
+COMMANDER_URL = env.str("KVC_COMMANDER_URL", "http://127.0.0.1:8002")
+COMMANDER_TOKEN = env.str("KVC_COMMANDER_TOKEN", "")
+COMMAND_KEY_FILE = env.str("KVC_COMMAND_KEY_FILE", "")
+AGENT_NETWORKS = env.list("KVC_AGENT_NETWORKS", "127.0.0.0/8")
+KEYSTORE_DIR = env.str("KVC_KEYSTORE_DIR", "")
+VALKEY_URL = env.str("KVC_VALKEY_URL", "redis://127.0.0.1:6379/0")
+SHARD = env.int("KVC_SHARD", 0)
+
+# --- database: one login role per kind of process ------------------------
+DB_ROLES = ("migrate", "tenant", "operator", "ingest", "router", "seq", "audit")
+DB_HOST = env.str("KVC_DB_HOST", "127.0.0.1")
+DB_PORT = env.str("KVC_DB_PORT", "5432")
+DB_NAME = env.str("KVC_DB_NAME", "kvconsole")
+DB_ROLE = env.str("KVC_DB_ROLE", "operator")
+"""The role of this process; `manage.py migrate` runs as `migrate`."""
+DB_PASSWORDS = {role: env.str(f"KVC_DB_{role.upper()}_PASSWORD", "") for role in DB_ROLES}
+
+
+def _database(role: str) -> dict[str, object]:
+    options = {"options": "-c role=kv_owner" if role == "migrate" else "-c statement_timeout=15s"}
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "HOST": DB_HOST,
+        "PORT": DB_PORT,
+        "NAME": DB_NAME,
+        "USER": f"kv_{role}",
+        "PASSWORD": DB_PASSWORDS[role],
+        "CONN_MAX_AGE": 60,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": options,
+    }
+
+
+DATABASES = {"default": _database(DB_ROLE), "tenant": _database("tenant")}
+DATABASE_ROUTERS = ["kvconsole.infra.access.PlaneRouter"]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+AUTH_USER_MODEL = "tenants.User"
+
+INSTALLED_APPS = [
+    "kvconsole",
+    "tenants",
+    "audit",
+    "catalog",
+    "routing",
+    "frontend",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "channels",
+    "csp",
+    "django_htmx",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "kvconsole.infra.rest.RequestIdMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "kvconsole.infra.access.PrincipalMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+ROOT_URLCONF = "kvconsole.urls"
+ASGI_APPLICATION = "kvconsole.asgi.application"
+WSGI_APPLICATION = "kvconsole.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "frontend.context.console",
+            ]
+        },
+    }
+]
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LOCALE_PATHS = [BASE_DIR / "frontend" / "locale"]
+USE_I18N = True
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [("vendor/plotly", Path(plotly.__file__).parent / "package_data")]
+LOGIN_URL = "/login"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/login"
+
+# --- sessions, cookies, headers ------------------------------------------
+SESSION_COOKIE_NAME = "kvc"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_AGE = 8 * 3600
+CSRF_COOKIE_HTTPONLY = True
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "no-referrer"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": ["'none'"],
+        "script-src": ["'self'"],
+        "style-src": ["'self'"],
+        "img-src": ["'self'", "data:", "blob:"],
+        "connect-src": ["'self'"],
+        "font-src": ["'self'"],
+        "frame-ancestors": ["'none'"],
+        "form-action": ["'self'"],
+        "base-uri": ["'none'"],
+    }
+}
+
+# --- REST ----------------------------------------------------------------
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["tenants.authentication.ConsoleAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["kvconsole.infra.access.RoutePermission"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "kvconsole.infra.rest.problem_handler",
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {"TITLE": "KV Console", "VERSION": "1", "SWAGGER_UI_DIST": "SIDECAR", "SERVE_INCLUDE_SCHEMA": False}
+
+# --- wake-ups ------------------------------------------------------------
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [VALKEY_URL], "prefix": "kvc"},
+    }
+}
+CELERY_BROKER_URL = VALKEY_URL
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True

@@ -1,0 +1,12 @@
+"""Development: what `make up` runs. Loopback only."""
+
+import os
+
+os.environ.setdefault("KVC_SECRET_KEY", "development-only-" + "0" * 40)
+
+from kvconsole.settings.base import *  # noqa: E402,F403
+from kvconsole.settings.base import env  # noqa: E402
+
+DEBUG = False
+DEMO = True
+env.check()

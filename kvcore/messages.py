@@ -1,0 +1,243 @@
+"""Decides the messages between console and node besides events: inventory, digest, heartbeat, answer, command, receipt, ticket.
+
+Both sides build and check them here, so there is one form. Signing and verifying come in as callables: this module
+knows which bytes are signed, not how. Sources: RFC 8785 (canonical JSON), `docs/protocol.md`.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import rfc8785
+
+from kvcore.keys import framed
+
+PROTOCOL = 1
+Sign = Callable[[bytes], bytes]
+Verify = Callable[[bytes, bytes], bool]
+"""(signature, message) -> whether it is good."""
+
+
+class InventoryPage(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of everything a source holds, exact as of `seq` of `stream`: frames up to it are contained in it.
+
+    `items` are `add` and `adds` only. The writer replaces what it believes when the page marked `last` has come,
+    in one commit; the next frame is `seq + 1`.
+    """
+
+    v: int
+    node: str
+    source: str
+    boot: str
+    stream: str
+    seq: int
+    inventory: str
+    page: int
+    last: bool
+    ts: float
+    items: list[msgspec.Raw]
+    dp_rank: int | None = 0
+    shard: int = 0
+    fence_seq: int = 0
+    allowances: int = 0
+
+
+class DigestLine(msgspec.Struct, frozen=True, array_like=True):
+    """What a source says it holds of one (namespace, generation, group, tier): count and sums of `keys.digest_add`."""
+
+    ns: bytes
+    gen: int
+    group: int
+    tier: str
+    blocks: int
+    lo: int
+    hi: int
+
+
+class DigestReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The digests of a source as of `seq`: equal ones verify it without paging the inventory. `complete` = all lines."""
+
+    v: int
+    node: str
+    source: str
+    boot: str
+    stream: str
+    seq: int
+    ts: float
+    lines: list[DigestLine]
+    dp_rank: int | None = 0
+    shard: int = 0
+    fence_seq: int = 0
+    allowances: int = 0
+
+
+class SourcePosition(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a source's outbox stands: `seq` is the last frame it numbered, -1 before the first."""
+
+    source: str
+    dp_rank: int
+    boot: str
+    stream: str
+    seq: int
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """Sent twice a second where no frame was."""
+
+    sources: list[SourcePosition]
+    fence_seq: int = 0
+    allowances: int = 0
+    refused: list[dict[str, Any]] = []
+
+
+class Fence(msgspec.Struct, frozen=True, kw_only=True):
+    """What carries a generation below `min_gen` in `ns` is never routable again."""
+
+    ns: bytes
+    min_gen: int
+
+
+class Rejected(msgspec.Struct, frozen=True, kw_only=True):
+    """One item of a frame was refused; its neighbours were applied."""
+
+    index: int
+    code: str
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The console's answer to frames, inventory pages, digests and heartbeats. It comes after the commit.
+
+    `state`: next | duplicate | gap | reset for frames (the frame at `expect_seq` is wanted next; on gap the agent
+    rewinds, or sends an inventory where its outbox no longer has it or `inventory` is true);
+    page | applied | stale for inventories; equal | differs | stale for digests; ok for heartbeats.
+    """
+
+    state: str
+    committed_seq: int = -1
+    expect_seq: int = 0
+    fence_seq: int = 0
+    fences_after: list[Fence] = []
+    allowances: dict[str, Any] = {}
+    rejected: list[Rejected] = []
+    inventory: bool = False
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """An order to one node, signed by the command key. `step` makes it idempotent: same step, same receipt."""
+
+    v: int
+    step: str
+    kind: str  # inventory | digest | ping (destructive kinds come with operations)
+    node: str
+    order_hash: str  # hex SHA-256 of the audit body of the order
+    issued_at: float
+    expires_at: float
+    boot: str | None = None
+    args: dict[str, Any] = {}
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node did for a command. `prev` is the hash of its previous receipt: per node they form a chain."""
+
+    v: int
+    step: str
+    kind: str
+    node: str
+    outcome: str  # done | refused | failed
+    at: float
+    prev: str
+    positions: list[SourcePosition] = []
+    code: str = ""
+    detail: dict[str, Any] = {}
+
+
+class Signed(msgspec.Struct, frozen=True, kw_only=True):
+    """A command or receipt with its Ed25519 signature (hex) over `signed_bytes`."""
+
+    body: dict[str, Any]
+    signature: str
+    key: str  # fingerprint of the signing key
+
+
+def canonical(value: msgspec.Struct | dict[str, Any]) -> bytes:
+    """RFC 8785 bytes of a message; integers above 2^53 must already be strings."""
+    return rfc8785.dumps(msgspec.to_builtins(value))
+
+
+def signed_bytes(kind: str, body: dict[str, Any]) -> bytes:
+    """The bytes a signature covers: the domain (`command` or `receipt`), then the canonical body."""
+    return f"kvconsole/{kind}/v1\n".encode() + canonical(body)
+
+
+def fingerprint(public_key: bytes) -> str:
+    """32 hex digits by which a public key is named."""
+    return hashlib.sha256(public_key).hexdigest()[:32]
+
+
+def seal(kind: str, message: Command | Receipt, sign: Sign, public_key: bytes) -> Signed:
+    """The message in its signed envelope."""
+    body = msgspec.to_builtins(message)
+    return Signed(body=body, signature=sign(signed_bytes(kind, body)).hex(), key=fingerprint(public_key))
+
+
+def open_command(envelope: Signed, verify: Verify, *, node: str, now: float, boot: str | None = None) -> Command | str:
+    """The command if it is genuine, for this node and not over; else the code of the refusal. Nothing was done."""
+    try:
+        good = verify(bytes.fromhex(envelope.signature), signed_bytes("command", envelope.body))
+        command = msgspec.convert(envelope.body, Command)
+    except (ValueError, msgspec.ValidationError, rfc8785.CanonicalizationError):
+        return "command-malformed"
+    if not good:
+        return "command-signature"
+    if command.v != PROTOCOL:
+        return "version-unsupported"
+    if command.node != node:
+        return "command-not-for-this-node"
+    if now > command.expires_at or command.issued_at > now + 30:
+        return "command-expired"
+    if command.boot is not None and command.boot != boot:
+        return "fenced-boot"
+    return command
+
+
+def receipt_hash(receipt: Receipt) -> str:
+    """The link in a node's chain of receipts."""
+    return hashlib.sha256(signed_bytes("receipt", msgspec.to_builtins(receipt))).hexdigest()
+
+
+class Ticket(msgspec.Struct, frozen=True, kw_only=True):
+    """Leave to use one node for one namespace generation, for at most 30 s."""
+
+    node: str
+    ns: bytes
+    gen: int
+    expires_at: float
+    mac: bytes
+
+
+def ticket_mac(key: bytes, *, node: str, ns: bytes, gen: int, expires_at: float) -> bytes:
+    """MAC of a ticket under the node's ticket key of the day."""
+    fields = framed(b"kvconsole/ticket/v1", node.encode(), ns, str(gen).encode(), repr(expires_at).encode())
+    return hmac.digest(key, fields, "sha256")
+
+
+def ticket_issue(key: bytes, *, node: str, ns: bytes, gen: int, expires_at: float) -> Ticket:
+    """A ticket for the node."""
+    mac = ticket_mac(key, node=node, ns=ns, gen=gen, expires_at=expires_at)
+    return Ticket(node=node, ns=ns, gen=gen, expires_at=expires_at, mac=mac)
+
+
+def ticket_refusal(ticket: Ticket, key: bytes, *, node: str, now: float) -> str | None:
+    """None if the ticket is good for this node now, else why not."""
+    mac = ticket_mac(key, node=ticket.node, ns=ticket.ns, gen=ticket.gen, expires_at=ticket.expires_at)
+    if not hmac.compare_digest(mac, ticket.mac) or ticket.node != node:
+        return "ticket-invalid"
+    if now > ticket.expires_at or ticket.expires_at > now + 35:
+        return "ticket-expired"
+    return None
+
+
+ENROLMENT_TOKEN = "kvc_enrol_<id>_<secret><crc>.<fingerprint>"
+"""Shape of an enrolment token: what follows the dot is the `fingerprint` of the console's command key."""
