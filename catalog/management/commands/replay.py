@@ -1,0 +1,76 @@
+"""`manage.py replay FILE`: drive the fleet with a request trace."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from tqdm import tqdm
+
+from catalog.reference_fleet import ReferenceFleet
+from catalog.replay import Totals, replay
+from catalog.trace import TraceError, TraceRequest, trace_read
+
+
+class Command(BaseCommand):
+    """Replays a trace (JSON lines: timestamp in ms, input_length, output_length, hash_ids of 512 tokens)."""
+
+    help = __doc__
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """File, pace and whose requests they are."""
+        parser.add_argument("file", type=Path)
+        parser.add_argument("--limit", type=int, help="only the first N requests")
+        parser.add_argument("--speed", default="1", help="trace seconds per second, or 'max'")
+        parser.add_argument("--concurrency", type=int, default=32)
+        parser.add_argument("--tenant", default="acme-legal", help="for requests that name none")
+        parser.add_argument("--model", default="ref-1k")
+        parser.add_argument("--nodes", default="", help="only these, comma-separated")
+        parser.add_argument("--loop", action="store_true", help="start again at the end, until stopped")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Replay, show progress, and say what was found."""
+        try:
+            requests = trace_read(options["file"], limit=options["limit"])
+            speed = None if options["speed"] == "max" else float(options["speed"])
+            if speed is not None and speed <= 0:
+                raise ValueError
+        except TraceError as e:
+            raise CommandError(str(e)) from None
+        except OSError as e:
+            raise CommandError(f"cannot read {options['file']}: {e.strerror}; nothing was replayed") from None
+        except ValueError:
+            raise CommandError("--speed is a number above 0, or 'max'; nothing was replayed") from None
+        if not requests:
+            raise CommandError(f"{options['file']} holds no requests; nothing was replayed")
+        while True:
+            totals = asyncio.run(self._once(requests, speed, options))
+            self.stdout.write(_sentence(totals))
+            if not options["loop"]:
+                break
+        if totals.failed:
+            raise CommandError(f"{totals.failed} of {len(requests)} requests found no node that could take them")
+
+    async def _once(self, requests: list[TraceRequest], speed: float | None, options: dict[str, Any]) -> Totals:
+        limits = httpx.Limits(max_connections=options["concurrency"] + 4)
+        only = [n for n in options["nodes"].split(",") if n]
+        async with httpx.AsyncClient(timeout=60, limits=limits, follow_redirects=False, trust_env=False) as client:
+            fleet = ReferenceFleet(tenant=options["tenant"], model=options["model"], only=only, client=client)
+            with tqdm(total=len(requests), unit="req", disable=not sys.stderr.isatty()) as bar:
+                return await replay(
+                    requests,
+                    fleet,
+                    speed=speed,
+                    concurrency=options["concurrency"],
+                    progress=lambda t: bar.update(t.done + t.failed - bar.n) and None,
+                )
+
+
+def _sentence(t: Totals) -> str:
+    ratio = f"{t.hit_tokens / t.prompt_tokens:.1%}" if t.prompt_tokens else "none"
+    return (
+        f"{t.done} requests replayed, {t.failed} failed, {t.moved} on another node than preferred; "
+        f"{t.hit_tokens} of {t.prompt_tokens} prompt tokens found ({ratio}), {t.saved_ms / 1000:.1f} s of prefill saved (emulated)"
+    )

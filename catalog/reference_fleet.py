@@ -1,0 +1,96 @@
+"""Decides how a replayed request reaches a reference agent: which namespace, which ticket, which HTTP call.
+
+Called by `manage.py replay`; the far side is `POST /v1/requests` of an agent with a reference engine.
+"""
+
+import time
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import httpx
+import msgspec
+from asgiref.sync import sync_to_async
+
+from catalog.models import Node
+from catalog.replay import NodeUnreachable, Outcome
+from catalog.services import node_ticket
+from catalog.trace import HASH_TOKENS, TraceRequest
+from tenants.selectors import NamespaceRow
+from tenants.services import namespace_resolve
+
+NODES_SECONDS = 2.0
+TICKET_SECONDS = 20.0
+
+
+class ReferenceFleet:
+    """The enrolled reference agents; nodes and tickets are read again when they are old."""
+
+    def __init__(self, *, tenant: str, model: str, only: Sequence[str] = (), client: httpx.AsyncClient) -> None:
+        self.tenant, self.model, self.only, self.client = tenant, model, frozenset(only), client
+        self._nodes: dict[str, Node] = {}
+        self._read = -NODES_SECONDS
+        self._namespaces: dict[tuple[str, str], NamespaceRow] = {}
+        self._tickets: dict[tuple[str, str, str], tuple[float, dict[str, object]]] = {}
+
+    async def nodes(self) -> Sequence[str]:
+        """Names of the nodes that are ready; an empty fleet means every request fails and is counted."""
+        if time.monotonic() - self._read > NODES_SECONDS:
+            self._nodes = await sync_to_async(self._ready)()
+            self._read = time.monotonic()
+        return sorted(self._nodes)
+
+    def _ready(self) -> dict[str, Node]:
+        ready = Node.objects.filter(state__in=("ready", "degraded"), enrolled_at__isnull=False).order_by("name")
+        return {n.name: n for n in ready if not self.only or n.name in self.only}
+
+    async def submit(self, node: str, request: TraceRequest) -> Outcome:
+        """The reference engine of the node has computed or found every block of the request."""
+        where = self._nodes.get(node)
+        if where is None:
+            raise NodeUnreachable(node)
+        tenant, label = request.tenant or self.tenant, request.label or ""
+        ticket = await self._ticket(where, tenant, label)
+        body = {
+            "ticket": ticket,
+            "requests": [
+                {
+                    "request": str(uuid.uuid4()),
+                    "ns": ticket["ns"],
+                    "gen": ticket["gen"],
+                    "hash_ids": request.hash_ids,
+                    "hash_tokens": HASH_TOKENS,
+                    "input_length": request.input_length,
+                    "output_length": request.output_length,
+                    "session": request.session,
+                }
+            ],
+        }
+        try:
+            answer = await self.client.post(f"{where.agent_url}/v1/requests", content=msgspec.msgpack.encode(body))
+            if answer.status_code in (401, 403, 409):  # the generation moved on, or the node's keys are not here yet
+                self._tickets.clear()
+                self._namespaces.clear()
+            answer.raise_for_status()
+            got = msgspec.msgpack.decode(answer.content)["results"][0]
+        except (httpx.HTTPError, msgspec.DecodeError, KeyError, IndexError) as e:
+            raise NodeUnreachable(node) from e
+        if got.get("code"):
+            raise NodeUnreachable(f"{node}: {got['code']}")
+        return Outcome(prompt_tokens=got["prompt_tokens"], hit_tokens=got["hit_tokens"], saved_ms=got["saved_ms"])
+
+    async def _ticket(self, node: Node, tenant: str, label: str) -> dict[str, object]:
+        key = (node.name, tenant, label)
+        made, ticket = self._tickets.get(key, (-TICKET_SECONDS, {}))
+        if time.monotonic() - made > TICKET_SECONDS:
+            ticket = await sync_to_async(self._mint)(node, tenant, label)
+            self._tickets[key] = (time.monotonic(), ticket)
+        return ticket
+
+    def _mint(self, node: Node, tenant: str, label: str) -> dict[str, object]:
+        namespace = self._namespaces.get((tenant, label))
+        if namespace is None:
+            namespace = namespace_resolve(tenant=tenant, model=self.model, label=label)
+            self._namespaces[tenant, label] = namespace
+        made = node_ticket(node=node, namespace=namespace, now=datetime.now(UTC))
+        return {name: getattr(made, name) for name in made.__struct_fields__}
