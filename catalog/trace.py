@@ -1,6 +1,7 @@
-"""Decides what a request trace is: reading the public JSONL form, and making agent-style traces that repeat to the byte.
+"""Decides what a request trace is: reading the public JSONL form, and making agent-style traces.
 
-Free of Django and of I/O beyond the file it is given, so that a simulator can import it. Called by `replay` and `make_trace`.
+Free of Django and of I/O beyond the file it is given, so that a simulator can import it. Made traces repeat to the
+byte. Called by `replay` and `make_trace`.
 Source of the form: the Mooncake FAST'25 trace release (`timestamp` in ms, `hash_ids` of 512-token blocks).
 """
 
@@ -136,7 +137,8 @@ def trace_write(requests: Iterable[TraceRequest], path: Path) -> int:
     """Write the requests as JSON lines; answers how many. An existing file is replaced whole or not at all."""
     part, count = path.with_name(path.name + ".part"), 0
     with part.open("w", encoding="utf-8") as out:
-        for count, request in enumerate(requests, 1):
+        for request in requests:
+            count += 1
             row = {k: v for k, v in msgspec.to_builtins(request).items() if v is not None}
             out.write(json.dumps(row, separators=(",", ":")) + "\n")
     part.replace(path)

@@ -72,5 +72,6 @@ def _sentence(t: Totals) -> str:
     ratio = f"{t.hit_tokens / t.prompt_tokens:.1%}" if t.prompt_tokens else "none"
     return (
         f"{t.done} requests replayed, {t.failed} failed, {t.moved} on another node than preferred; "
-        f"{t.hit_tokens} of {t.prompt_tokens} prompt tokens found ({ratio}), {t.saved_ms / 1000:.1f} s of prefill saved (emulated)"
+        f"{t.hit_tokens} of {t.prompt_tokens} prompt tokens found ({ratio}), "
+        f"{t.saved_ms / 1000:.1f} s of prefill saved (emulated)"
     )
