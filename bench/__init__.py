@@ -1,0 +1,1 @@
+"""Measurements of KV Console: `python -m bench`."""
