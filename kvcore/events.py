@@ -2,14 +2,16 @@
 
 The contract is `docs/protocol.md`. `decode_frame` judges a frame, `decode_item` each item alone, so that
 a malformed item never costs its valid neighbours. Called by agents (to build) and by ingest (to read).
+`keys` and `parents` may come as lists of 32-byte strings or packed into one byte string; items that are handed out
+have them packed.
 """
 
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
 from kvcore.blocks import TIERS
-from kvcore.keys import KEY_BYTES
+from kvcore.keys import KEY_BYTES, ROOT, unpack
 
 VERSION = 1
 FRAME_BYTES_MAX = 8 * 2**20
@@ -17,55 +19,63 @@ ITEMS_MAX = 65_536
 KEYS_MAX = 262_144
 """Keys of one item. An engine event with more is refused; agents cut chains long before."""
 REASONS = ("watermark", "ttl", "epoch", "quota", "delete", "value", "donor_reclaim", "hot_move", "engine")
+GROUP_MAX = 32_767
+"""Cache groups are numbered from 0; the catalog keeps the number in a smallint."""
+NESTING_MAX = 3
+"""Depth of an item: the item, a list or map in it, and its plain values."""
+NAME_MAX = 200
+"""Characters of a node, source, boot, stream, step or request name."""
+Packed = bytes
+"""Keys of `KEY_BYTES` each, one behind the other."""
 STATES = ("committed", "referenced", "transferring", "quarantined", "evicting")
 GAPS = ("ring", "map", "decode", "restart", "overflow")
 
 
-class Add(msgspec.Struct, frozen=True, tag_field="k", tag="add", kw_only=True):
+class Add(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="add", kw_only=True):
     """Consecutive blocks of one chain came to a tier. `keys` is packed, 32 bytes each."""
 
     ns: bytes
     gen: int
-    keys: bytes
+    keys: Packed
     tier: str
     tokens: int
     bytes: int
     group: int = 0
-    parent: bytes | None = None
+    parent: Packed | None = None
     from_owner: int | None = None
     step: str | None = None
 
 
-class Adds(msgspec.Struct, frozen=True, tag_field="k", tag="adds", kw_only=True):
+class Adds(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="adds", kw_only=True):
     """Single blocks of many chains came. `parents` is packed like `keys`; 32 zero bytes = start of a prompt."""
 
     ns: bytes
     gen: int
-    keys: bytes
-    parents: bytes
+    keys: Packed
+    parents: Packed
     tier: str
     tokens: int
     bytes: int
     group: int = 0
 
 
-class Move(msgspec.Struct, frozen=True, tag_field="k", tag="move", kw_only=True):
+class Move(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="move", kw_only=True):
     """Blocks went from one tier of the node to another."""
 
     ns: bytes
     gen: int
-    keys: bytes
+    keys: Packed
     from_: str = msgspec.field(name="from")
     to: str
     group: int = 0
 
 
-class Drop(msgspec.Struct, frozen=True, tag_field="k", tag="drop", kw_only=True):
+class Drop(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="drop", kw_only=True):
     """Blocks are no longer in a tier."""
 
     ns: bytes
     gen: int
-    keys: bytes
+    keys: Packed
     tier: str
     reason: str
     group: int = 0
@@ -79,12 +89,12 @@ class Clear(msgspec.Struct, frozen=True, tag_field="k", tag="clear", kw_only=Tru
     gen_upto: int | None = None
 
 
-class State(msgspec.Struct, frozen=True, tag_field="k", tag="state", kw_only=True):
+class State(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="state", kw_only=True):
     """Blocks changed their state in place."""
 
     ns: bytes
     gen: int
-    keys: bytes
+    keys: Packed
     tier: str
     state: str
     group: int = 0
@@ -185,7 +195,9 @@ REFUSALS = {
 _frame = msgspec.msgpack.Decoder(Frame)
 _item = msgspec.msgpack.Decoder(Item)
 _any = msgspec.msgpack.Decoder()
+_encode = msgspec.msgpack.Encoder().encode
 _TIERS, _REASONS, _STATES, _GAPS = frozenset(TIERS), frozenset(REASONS), frozenset(STATES), frozenset(GAPS)
+_KINDS = frozenset(("add", "adds", "move", "drop", "clear", "state", "use", "load", "mark", "gap"))
 _I63 = 2**63 - 1
 
 
@@ -207,17 +219,18 @@ def decode_frame(body: bytes) -> Frame:
         raise Refused("malformed-frame", type(e).__name__) from None
     if frame.v != VERSION:
         raise Refused("version-unsupported", str(frame.v))
-    if frame.seq < 0 or frame.shard < 0 or frame.fence_seq < 0 or (frame.dp_rank or 0) < 0:
-        raise Refused("malformed-frame", "negative number")
-    if max(frame.seq, frame.shard, frame.fence_seq, frame.dp_rank or 0) > _I63:
-        raise Refused("malformed-frame", "number above 2^63")
+    numbers = (frame.seq, frame.shard, frame.fence_seq, frame.dp_rank or 0, frame.allowances, frame.ts)
+    if not all(0 <= n <= _I63 for n in numbers):  # also refuses NaN
+        raise Refused("malformed-frame", "a number is negative, not finite, or above 2^63")
+    if not (_name(frame.node) and _name(frame.source) and _name(frame.boot) and _name(frame.stream)):
+        raise Refused("malformed-frame", "a name is empty, too long or not printable")
     if len(frame.items) > ITEMS_MAX:
         raise Refused("frame-too-large", f"{len(frame.items)} items")
     return frame
 
 
 def decode_item(raw: msgspec.Raw | bytes) -> Item:
-    """One checked item.
+    """One checked item, its keys packed.
 
     Raises:
         Refused: with an item code; the item has no effect, its neighbours keep theirs.
@@ -225,7 +238,7 @@ def decode_item(raw: msgspec.Raw | bytes) -> Item:
     try:
         item = _item.decode(raw)
     except msgspec.ValidationError as e:
-        raise Refused(*_why(raw, str(e))) from None
+        item = _decode_listed(raw, str(e))
     except RecursionError:
         raise Refused("nesting") from None
     except (msgspec.DecodeError, UnicodeDecodeError, OverflowError) as e:
@@ -234,14 +247,40 @@ def decode_item(raw: msgspec.Raw | bytes) -> Item:
     return item
 
 
-def _why(raw: msgspec.Raw | bytes, message: str) -> tuple[str, str]:
+def _decode_listed(raw: msgspec.Raw | bytes, message: str) -> Item:
+    """The item after its lists of keys were packed; refused with the right code if that is not what was wrong."""
     try:
         plain = _any.decode(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError):
-        return "nesting" if "recurs" in message.lower() else "wrong-type", message[:200]
-    if isinstance(plain, dict) and isinstance(plain.get("k"), str) and "tag" in message.lower() or "Invalid value" in message:
-        return "unknown-item", message[:200]
-    return ("nesting", "") if _depth(plain) > 4 else ("wrong-type", message[:200])
+    except RecursionError:
+        raise Refused("nesting") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, TypeError):
+        raise Refused("wrong-type", message[:200]) from None
+    if _depth(plain) > NESTING_MAX:
+        raise Refused("nesting")
+    if not isinstance(plain, dict):
+        raise Refused("wrong-type", "an item is a map")
+    kind = plain.get("k")
+    if isinstance(kind, str) and kind not in _KINDS:
+        raise Refused("unknown-item", kind[:40])
+    listed = {name: value for name in ("keys", "parents") if isinstance(value := plain.get(name), list)}
+    if not listed:
+        raise Refused("wrong-type", message[:200])
+    for name, keys in listed.items():
+        plain[name] = _packed(keys, nil_is_root=name == "parents")
+    try:
+        return _item.decode(_encode(plain))
+    except msgspec.ValidationError as e:
+        raise Refused("wrong-type", str(e)[:200]) from None
+
+
+def _packed(keys: list[Any], *, nil_is_root: bool) -> bytes:
+    if len(keys) > KEYS_MAX:
+        raise Refused("too-many-keys", str(len(keys)))
+    if nil_is_root:
+        keys = [ROOT if k is None else k for k in keys]
+    if not all(type(k) is bytes and len(k) == KEY_BYTES for k in keys):
+        raise Refused("bad-keys", "a key is not 32 bytes")
+    return b"".join(keys)
 
 
 def _depth(value: Any) -> int:
@@ -250,11 +289,16 @@ def _depth(value: Any) -> int:
     while todo:
         v, d = todo.pop()
         deepest = max(deepest, d)
-        if d > 8:
+        if d > NESTING_MAX:
             return d
         inner = v.values() if isinstance(v, dict) else v if isinstance(v, list) else ()
-        todo.extend((x, d + 1) for x in inner)
+        todo.extend((x, d + 1) for x in inner if d > 1 or isinstance(x, dict | list))
     return deepest
+
+
+def _name(text: str) -> bool:
+    """Whether a name can be stored and shown: PostgreSQL takes no NUL, a page no control characters."""
+    return 0 < len(text) <= NAME_MAX and text.isprintable()
 
 
 def _check(item: Item) -> None:
@@ -269,7 +313,7 @@ def _check(item: Item) -> None:
             _natural(item.gen, item.hit_tokens, item.prompt_tokens, item.saved_ms, *item.tiers.values())
             if len(item.ns) != KEY_BYTES or not _TIERS.issuperset(item.tiers):
                 raise Refused("wrong-type", "ns or tiers")
-            if item.head is not None and len(item.head) != KEY_BYTES or len(item.request) > 64:
+            if (item.head is not None and len(item.head) != KEY_BYTES) or not _name(item.request):
                 raise Refused("wrong-type", "head or request")
         case Load():
             _natural(item.queue_ms, item.running, *item.prefill_curve)
@@ -283,6 +327,8 @@ def _check(item: Item) -> None:
             _natural(item.since)
             if item.reason not in _GAPS:
                 raise Refused("wrong-type", "reason")
+        case _:
+            assert_never(item)
 
 
 def _check_blocks(item: Add | Adds | Move | Drop | State) -> None:
@@ -295,39 +341,59 @@ def _check_blocks(item: Add | Adds | Move | Drop | State) -> None:
     match item:
         case Add() | Adds():
             _natural(item.tokens, item.bytes)
-            tiers: tuple[str, ...] = (item.tier,)
+            known = item.tier in _TIERS
             _check_ancestry(item)
         case Move():
-            tiers = (item.from_, item.to)
+            known = item.from_ in _TIERS and item.to in _TIERS
         case Drop():
-            tiers = (item.tier,)
-            if item.reason not in _REASONS:
-                raise Refused("wrong-type", "reason")
+            known = item.tier in _TIERS and item.reason in _REASONS
         case State():
-            tiers = (item.tier,)
-            if item.state not in _STATES:
-                raise Refused("wrong-type", "state")
-    if not _TIERS.issuperset(tiers):
-        raise Refused("wrong-type", "tier")
+            known = item.tier in _TIERS and item.state in _STATES
+        case _:
+            assert_never(item)
+    if not known:
+        raise Refused("wrong-type", "tier, reason or state")
+    if item.group > GROUP_MAX:
+        raise Refused("wrong-type", "group")
 
 
 def _check_ancestry(item: Add | Adds) -> None:
-    keys = item.keys
-    count = len(keys) // KEY_BYTES
+    keys = unpack(item.keys)
+    seen = set(keys)
     if isinstance(item, Adds):
-        if len(item.parents) != len(keys):
+        if len(item.parents) != len(item.keys):
             raise Refused("bad-keys", "keys and parents differ in number")
-        for i in range(0, len(keys), KEY_BYTES):
-            if keys[i : i + KEY_BYTES] == item.parents[i : i + KEY_BYTES]:
-                raise Refused("parent-cycle")
+        if len(seen) != len(keys):
+            raise Refused("duplicate-key")
+        parents = unpack(item.parents)
+        if not seen.isdisjoint(parents) and _cyclic(dict(zip(keys, parents, strict=True))):
+            raise Refused("parent-cycle")
         return
     if item.parent is not None and len(item.parent) != KEY_BYTES:
         raise Refused("bad-keys", "parent")
-    seen = {keys[i : i + KEY_BYTES] for i in range(0, len(keys), KEY_BYTES)}
-    if len(seen) != count:
+    if len(seen) != len(keys):
         raise Refused("duplicate-key")
     if item.parent in seen:
         raise Refused("parent-cycle")
+    if item.from_owner is not None:
+        _natural(item.from_owner)
+    if item.step is not None and not _name(item.step):
+        raise Refused("wrong-type", "step")
+
+
+def _cyclic(parent_of: dict[bytes, bytes]) -> bool:
+    """Whether a walk from key to parent comes back to where it was."""
+    safe: set[bytes] = set()
+    for key in parent_of:
+        path: set[bytes] = set()
+        at: bytes | None = key
+        while at is not None and at not in safe:
+            if at in path:
+                return True
+            path.add(at)
+            at = parent_of.get(at)
+        safe |= path
+    return False
 
 
 def _natural(*values: float) -> None:

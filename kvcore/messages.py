@@ -1,4 +1,4 @@
-"""Decides the messages between console and node besides events: inventory, digest, heartbeat, answer, command, receipt, ticket.
+"""Decides the messages between console and node besides events: inventory, digest, heartbeat, command, receipt, ticket.
 
 Both sides build and check them here, so there is one form. Signing and verifying come in as callables: this module
 knows which bytes are signed, not how. Sources: RFC 8785 (canonical JSON), `docs/protocol.md`.
@@ -57,7 +57,7 @@ class DigestLine(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DigestReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The digests of a source as of `seq`: equal ones verify it without paging the inventory. `complete` = all lines."""
+    """The digests of a source as of `seq`: equal ones verify it without paging the inventory. All lines, always."""
 
     v: int
     node: str
@@ -239,5 +239,5 @@ def ticket_refusal(ticket: Ticket, key: bytes, *, node: str, now: float) -> str 
     return None
 
 
-ENROLMENT_TOKEN = "kvc_enrol_<id>_<secret><crc>.<fingerprint>"
+ENROLMENT_TOKEN = "kvc_enrol_<id>_<secret><crc>.<fingerprint>"  # noqa: S105 - a shape, not a token
 """Shape of an enrolment token: what follows the dot is the `fingerprint` of the console's command key."""
