@@ -358,42 +358,44 @@ def _check_blocks(item: Add | Adds | Move | Drop | State) -> None:
 
 
 def _check_ancestry(item: Add | Adds) -> None:
-    keys = unpack(item.keys)
-    seen = set(keys)
+    heads = _heads(item.keys)
+    distinct = set(heads)
+    if len(distinct) != len(heads) and len(set(unpack(item.keys))) != len(heads):
+        raise Refused("duplicate-key")
     if isinstance(item, Adds):
         if len(item.parents) != len(item.keys):
             raise Refused("bad-keys", "keys and parents differ in number")
-        if len(seen) != len(keys):
-            raise Refused("duplicate-key")
-        parents = unpack(item.parents)
-        if not seen.isdisjoint(parents) and _cyclic(dict(zip(keys, parents, strict=True))):
-            raise Refused("parent-cycle")
+        if not distinct.isdisjoint(_heads(item.parents)):
+            _check_acyclic(dict(zip(unpack(item.keys), unpack(item.parents), strict=True)))
         return
-    if item.parent is not None and len(item.parent) != KEY_BYTES:
-        raise Refused("bad-keys", "parent")
-    if len(seen) != len(keys):
-        raise Refused("duplicate-key")
-    if item.parent in seen:
-        raise Refused("parent-cycle")
+    if item.parent is not None:
+        if len(item.parent) != KEY_BYTES:
+            raise Refused("bad-keys", "parent")
+        if _heads(item.parent)[0] in distinct and item.parent in unpack(item.keys):
+            raise Refused("parent-cycle")
     if item.from_owner is not None:
         _natural(item.from_owner)
     if item.step is not None and not _name(item.step):
         raise Refused("wrong-type", "step")
 
 
-def _cyclic(parent_of: dict[bytes, bytes]) -> bool:
-    """Whether a walk from key to parent comes back to where it was."""
+def _heads(keys: bytes) -> list[int]:
+    """The first 8 bytes of every key: where they differ the keys differ, at a fifth of the price."""
+    return memoryview(keys).cast("Q")[:: KEY_BYTES // 8].tolist()
+
+
+def _check_acyclic(parent_of: dict[bytes, bytes]) -> None:
+    """Refuses if a walk from key to parent comes back to where it was."""
     safe: set[bytes] = set()
     for key in parent_of:
         path: set[bytes] = set()
         at: bytes | None = key
         while at is not None and at not in safe:
             if at in path:
-                return True
+                raise Refused("parent-cycle")
             path.add(at)
             at = parent_of.get(at)
         safe |= path
-    return False
 
 
 def _natural(*values: float) -> None:
