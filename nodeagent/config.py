@@ -1,0 +1,232 @@
+"""Decides what an agent knows about itself: the directory D with `agent.json` and the files beside it.
+
+Written once by `join`, read by everything else. Secrets are files of their own, 0600; nothing here is logged.
+"""
+
+import ipaddress
+import os
+import re
+import secrets
+import stat
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from kvcore.blocks import TIERS, Tier
+from kvcore.messages import PROTOCOL
+
+VERSION = "0.1.0"
+CONFIG_FILE = "agent.json"
+PROFILES: dict[str, tuple[int, int]] = {"ref-1k": (16, 16 * 1024), "ref-64": (16, 1024)}
+"""Reference fleets: tokens and bytes of a block."""
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB)?", re.IGNORECASE)
+_UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+
+class ConfigError(Exception):
+    """The directory cannot be used as it is. Nothing was changed."""
+
+
+class TierConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One tier: its cap in bytes, marks as shares of it, and how long an unused block may stay (0 = for ever)."""
+
+    capacity_bytes: int
+    high: float = 0.9
+    low: float = 0.8
+    ttl_seconds: float = 0.0
+
+
+class Ingest(msgspec.Struct, frozen=True):
+    """Where frames of a shard go. Several entries of one shard are tried in turn."""
+
+    shard: int
+    url: str
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """What `agent.json` says."""
+
+    node: str
+    name: str
+    console_url: str
+    host: str
+    port: int
+    agent_url: str
+    console_public_key: str  # hex, pinned at enrolment
+    ingest: list[Ingest]
+    tiers: dict[str, TierConfig]
+    shards: int = 1
+    profile: str = "ref-1k"
+    policy: str = "value"  # value | lru
+    remote_url: str = ""
+    role: str = "mixed"
+    prefill_curve: tuple[float, float] = (0.009342, 1.0335e-7)
+    """Declared, not measured: prefill milliseconds = a·n + b·n² for n tokens."""
+    tpot_ms: float = 0.0
+    """Milliseconds per decoded token; 0 = decode is not paced."""
+    digest_seconds: float = 10.0
+    outbox_bytes: int = 64 * 2**20
+    protocol: int = PROTOCOL
+    version: str = VERSION
+
+    @property
+    def block_tokens(self) -> int:
+        """Tokens in a block of this fleet profile."""
+        return PROFILES[self.profile][0]
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block's content in this fleet profile, header not counted."""
+        return PROFILES[self.profile][1]
+
+
+class Home:
+    """The agent's directory: its config, its secrets and its data."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def config_file(self) -> Path:
+        """`agent.json`."""
+        return self.path / CONFIG_FILE
+
+    @property
+    def journal_file(self) -> Path:
+        """SQLite: commands, receipts."""
+        return self.path / "journal.sqlite3"
+
+    @property
+    def ssd_dir(self) -> Path:
+        """Objects of the tier `ssd`."""
+        return self.path / "ssd"
+
+    @property
+    def key_file(self) -> Path:
+        """One random value per object of `ssd` and `remote`."""
+        return self.path / "objects.keys"
+
+    def load(self) -> Config:
+        """The checked config.
+
+        Raises:
+            ConfigError: it is missing, malformed, readable by others, or names an address it may not use.
+        """
+        try:
+            raw = self.config_file.read_bytes()
+        except FileNotFoundError:
+            raise ConfigError(f"{self.config_file} is missing: run `python -m nodeagent join` first") from None
+        try:
+            config = msgspec.json.decode(raw, type=Config)
+        except msgspec.DecodeError as e:
+            raise ConfigError(f"{self.config_file}: {e}") from None
+        check(config)
+        return config
+
+    def save(self, config: Config) -> None:
+        """Writes `agent.json`, 0600, whole or not at all."""
+        check(config)
+        self.write(CONFIG_FILE, msgspec.json.format(msgspec.json.encode(config), indent=2))
+
+    def write(self, name: str, data: bytes) -> None:
+        """Writes a private file, 0600, whole or not at all."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary = self.path / f".{name}.{secrets.token_hex(4)}"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        temporary.replace(self.path / name)
+
+    def read_secret(self, name: str) -> bytes:
+        """Content of a private file.
+
+        Raises:
+            ConfigError: it is missing, or others than its owner may read it.
+        """
+        path = self.path / name
+        try:
+            mode = path.stat().st_mode
+        except FileNotFoundError:
+            raise ConfigError(f"{path} is missing: run `python -m nodeagent join` first") from None
+        if stat.S_IMODE(mode) & 0o077:
+            raise ConfigError(f"{path} is readable by others; set its mode to 0600")
+        return path.read_bytes()
+
+
+def check(config: Config) -> None:
+    """Passes if the config can be run.
+
+    Raises:
+        ConfigError: naming the first field that is wrong.
+    """
+    for name, tier in config.tiers.items():
+        if name not in TIERS:
+            raise ConfigError(f"tiers: {name!r} is not a tier")
+        if tier.capacity_bytes < 0 or not 0 < tier.low <= tier.high <= 1 or tier.ttl_seconds < 0:
+            raise ConfigError(f"tiers.{name}: capacity, marks or ttl are out of range")
+    if Tier.HBM not in config.tiers:
+        raise ConfigError("tiers: hbm is missing; blocks are produced there")
+    if config.profile not in PROFILES:
+        raise ConfigError(f"profile: {config.profile!r} is not one of {', '.join(PROFILES)}")
+    if config.policy not in ("value", "lru"):
+        raise ConfigError("policy: value or lru")
+    if Tier.REMOTE in config.tiers and not config.remote_url:
+        raise ConfigError("remote_url: the tier remote needs the URL of its store")
+    if config.shards < 1 or {i.shard for i in config.ingest} != set(range(config.shards)):
+        raise ConfigError("ingest: every shard needs at least one URL")
+    for url in (config.console_url, *(i.url for i in config.ingest)):
+        require_private(url)
+
+
+def require_private(url: str) -> str:
+    """The URL, if what is sent there cannot be read on the way.
+
+    Raises:
+        ConfigError: it is not HTTPS and not loopback.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+        return url
+    raise ConfigError(f"{parts.scheme}://{parts.hostname}: plain HTTP is spoken on loopback only")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name is this machine by any name that needs no resolver."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def parse_size(text: str) -> int:
+    """Bytes of '64MiB', '16 KiB', '1048576'.
+
+    Raises:
+        ConfigError: it is not a size.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError(f"{text!r} is not a size like 64MiB")
+    return int(float(match[1]) * _UNITS[(match[2] or "B").lower()])
+
+
+def parse_tier(text: str) -> tuple[str, TierConfig]:
+    """A tier of the command line: `hbm=64MiB` or `hbm=64MiB,0.95,0.85` or `dram=1GiB,0.9,0.8,3600`.
+
+    Raises:
+        ConfigError: it has another form.
+    """
+    name, _, rest = text.partition("=")
+    size, *numbers = rest.split(",")
+    if name not in TIERS or len(numbers) not in (0, 2, 3):
+        raise ConfigError(f"{text!r} is not a tier like hbm=64MiB,0.9,0.8,3600")
+    try:
+        high, low, *ttl = [float(x) for x in numbers] or [0.9, 0.8]
+    except ValueError:
+        raise ConfigError(f"{text!r}: marks and ttl are numbers") from None
+    return name, TierConfig(capacity_bytes=parse_size(size), high=high, low=low, ttl_seconds=ttl[0] if ttl else 0.0)
