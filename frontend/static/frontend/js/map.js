@@ -1,0 +1,365 @@
+// The Map: axis, crosshair, marginal bars, pinned cell, table and address around the matrix of heat.js.
+
+import { $, $$, html, mark, root, svg, t, write } from './dom.js';
+import { clock, iec, number, significant } from './format.js';
+import { Matrix, Painter, UNKNOWN } from './heat.js';
+import { heard, start, subscribe, unsubscribe } from './live.js';
+import { joinTiles } from './tiles.js';
+import { address } from './twin.js';
+
+const LIVE_LAYER_SECONDS = 10;
+const label = (row) => (row.kind === 'other' ? t('other', { n: number(row.merged) }) : row.kind === 'new' ? t('new_prompts') : row.label || row.family);
+const path = (row) => [row.tenant, row.model].filter(Boolean).join(' ▸ ');
+
+class Heat {
+  constructor(host) {
+    this.host = host;
+    this.plane = $('.plane', host);
+    this.canvas = $('[data-plane]', host);
+    this.painter = new Painter(this.canvas);
+    this.overlays = true;
+    this.cursor = this.pin = null;
+    this.words = new URLSearchParams(location.search).get('q') ?? '';
+    this.listen();
+    this.load();
+  }
+
+  get metric() { return $('[data-metric]').value; }
+  get range() { return Number($('[data-range]').selectedOptions[0].dataset.seconds); }
+  get wide() { return this.range > 86_400; }
+
+  async load() {
+    const token = this.token = Symbol('load');
+    const to = Math.floor(Date.now() / 1000);
+    const query = new URLSearchParams({ metric: this.metric, layer: 'auto', from: to - this.range, to, rows: 512 });
+    this.host.setAttribute('aria-busy', 'true');
+    let state = 'ready';
+    try {
+      const answer = await fetch(`/api/v1/map/heat.bin?${query}`);
+      if (this.token !== token) return;
+      if (!answer.ok) throw answer.status;
+      this.matrix = new Matrix(await answer.arrayBuffer());
+      if (!this.matrix.rows.length || !this.matrix.width) state = 'empty';
+    } catch (reason) {
+      state = reason === 403 ? 'forbidden' : 'error';
+      console.info('heat.bin', String(reason));
+    }
+    this.host.removeAttribute('aria-busy');
+    this.show(state);
+    if (state !== 'ready') return;
+    if (this.matrix.asOf) heard(typeof this.matrix.asOf === 'number' ? this.matrix.asOf : Date.parse(this.matrix.asOf) / 1000);
+    this.renew();
+    this.join();
+  }
+
+  /** One of the pictures: ready, empty, filtered, forbidden, error. */
+  show(state) {
+    this.host.hidden = state !== 'ready';
+    for (const part of $$('[data-heat-state]')) part.hidden = part.dataset.heatState !== state;
+    if (state === 'filtered') write($('[data-filter-words]'), t('filtered', { words: this.words, n: number(this.matrix.rows.length) }));
+    root.dataset.heat = state;
+  }
+
+  /** Everything again from the matrix: after loading, filtering, or resizing. */
+  renew() {
+    const { matrix } = this;
+    const words = this.words.toLowerCase().split(/\s+/).filter(Boolean);
+    this.kept = matrix.rows.map((row, index) => ({ row, index })).filter(({ row }) => {
+      const text = `${row.tenant} ${row.model} ${label(row)}`.toLowerCase();
+      return words.every((word) => text.includes(word));
+    });
+    if (!this.kept.length) { this.show('filtered'); return; }
+    this.show('ready');
+    const find = (place) => place && this.kept.findIndex(({ row }) => row.id === place.id);
+    const at = find(this.pin);
+    if (at == null || at < 0) this.pin = { c: matrix.width - 1, r: 0, id: this.kept[0].row.id };
+    else this.pin.r = at;
+    this.pin.c = Math.min(this.pin.c, matrix.width - 1);
+    this.cursor = { ...this.pin };
+    this.layout();
+    this.paint();
+    this.table();
+    this.card();
+  }
+
+  /** Rows keep the order of the server; gaps tell borders: 1 px family, 5 px model and epoch, 9 px tenant. */
+  layout() {
+    this.narrow = this.host.clientWidth < 620;
+    const many = this.kept.length;
+    const unit = many <= 40 ? 18 : many <= 90 ? 14 : many <= 180 ? 8 : 4;
+    let y = 0;
+    this.bands = this.kept.map(({ row, index }, i) => {
+      const last = this.kept[i - 1]?.row;
+      if (last) y += last.tenant !== row.tenant ? 9 : last.model !== row.model ? 5 : unit > 6 ? 1 : 0;
+      const band = { row: index, data: row, y, h: unit };
+      y += unit;
+      return band;
+    });
+    this.height = Math.ceil(y);
+    this.plane.style.setProperty('block-size', `${this.height}px`);
+  }
+
+  paint() {
+    this.width = this.plane.clientWidth;
+    if (!this.width || !this.bands?.length) return;
+    this.painter.paint(this.matrix, this.bands, this.width, this.height);
+    const scale = $('[data-scale]');
+    if (scale) this.painter.scale(scale, this.matrix);
+    write($('[data-scale-top]'), this.say(this.matrix.max));
+    write($('[data-size]'), t('rows_columns', { rows: this.bands.length, columns: this.matrix.width, step: this.stepWords() }));
+    this.axis();
+    this.sides();
+    this.over();
+    this.times();
+  }
+
+  stepWords() {
+    const { step } = this.matrix;
+    return step < 60 ? t('seconds', { n: step }) : step < 3600 ? t('minutes', { n: step / 60 }) : t('hours', { n: step / 3600 });
+  }
+
+  /** A value with the unit of the metric. */
+  say(value) {
+    if (value === null) return t('not_reported');
+    const { unit } = this.matrix;
+    if (unit.startsWith('bytes')) return `${iec(value).join(' ')}${unit.slice(5)}`;
+    return `${value === 0 ? '0' : value >= 1000 ? number(value) : significant(value, true)} ${t(`unit_${unit}`)}`;
+  }
+
+  groups(key) {
+    const out = [];
+    for (const band of this.bands) {
+      const id = key(band.data), last = out.at(-1);
+      if (last?.id === id) last.y2 = band.y + band.h;
+      else out.push({ id, row: band.data, y1: band.y, y2: band.y + band.h });
+    }
+    return out;
+  }
+
+  axis() {
+    const axis = $('[data-axis]', this.host), parts = [];
+    axis.setAttribute('height', this.height);
+    const x = this.narrow ? 0 : 146, room = this.narrow ? 14 : 17;
+    let free = -20;
+    this.bands.forEach((band, i) => {
+      if (i === this.pin.r) parts.push(svg('rect', { class: 'hot', x: x - 4, y: band.y, width: 268 - x, height: Math.max(band.h, 3) }));
+      const middle = band.y + band.h / 2;
+      if (middle - free < 13) return;
+      free = middle;
+      const words = label(band.data);
+      parts.push(svg('text', { x, y: middle + 4 }, words.length > room ? `${words.slice(0, room - 6)}…${words.slice(-5)}` : words));
+    });
+    const column = (list, at, width, name, words) => {
+      const group = svg('g', { class: name });
+      for (const { row, y1, y2 } of list) {
+        group.append(svg('path', { class: 'bracket', d: `M${at + width} ${y1 + 1}h-4V${y2 - 1}h4` }));
+        const text = words(row);
+        if (y2 - y1 >= 12) group.append(svg('text', { x: at, y: y2 - y1 < 40 ? (y1 + y2) / 2 + 4 : y1 + 12 }, text.length > 10 ? `${text.slice(0, 8)}…` : text));
+      }
+      parts.push(group);
+    };
+    if (!this.narrow) {
+      column(this.groups((row) => row.tenant), 0, 62, 'g1', (row) => row.tenant);
+      column(this.groups((row) => `${row.tenant} ${row.model}`), 68, 72, 'g2', (row) => row.model);
+    }
+    axis.replaceChildren(...parts);
+  }
+
+  sides() {
+    const means = this.bands.map((band) => this.matrix.sums(band.row).mean ?? 0);
+    const top = Math.max(...means) || 1;
+    const bar = (i) => `M8 ${this.bands[i].y}h${Math.max(0.5, 62 * Math.sqrt(means[i] / top)).toFixed(1)}v${Math.max(1, this.bands[i].h - 1)}H8z`;
+    const side = $('[data-side]', this.host);
+    side.setAttribute('height', this.height);
+    side.replaceChildren(svg('path', { class: 'dim', d: means.map((_, i) => (i === this.pin.r ? '' : bar(i))).join('') }), svg('path', { d: bar(this.pin.r) }));
+    this.sums = this.matrix.totals(this.bands.map((band) => band.row));
+    const max = Math.max(...this.sums) || 1, w = this.width / this.matrix.width;
+    const post = (c) => `M${(c * w).toFixed(2)} 4h${(w + 0.3).toFixed(2)}v${((42 * this.sums[c]) / max).toFixed(1)}h${(-w - 0.3).toFixed(2)}z`;
+    $('[data-bottom]', this.host).replaceChildren(
+      svg('path', { class: 'dim', d: Array.from(this.sums, (_, c) => post(c)).join('') }), svg('path', { d: post(this.cursor.c) }));
+    write($('[data-bmax]', this.host), t('max', { n: this.say(max) }));
+  }
+
+  x(c) { return (c / this.matrix.width) * this.width; }
+
+  over() {
+    const lines = [], notes = [];
+    const { matrix } = this;
+    if (this.overlays) {
+      let free = -100;
+      for (const note of JSON.parse($('[data-notes-list]')?.dataset.notesList ?? '[]')) {
+        const c = (note.t - matrix.times[0]) / matrix.step;
+        if (c < 0 || c > matrix.width) continue;
+        const x = this.x(c), end = x > this.width - 140;
+        lines.push(svg('line', { class: 'note', x1: x, x2: x, y1: 0, y2: this.height }));
+        notes.push(svg('line', { x1: x, x2: x, y1: 16, y2: 24 }));
+        if (Math.abs(x - free) > 110) { notes.push(svg('text', { x: end ? x - 4 : x + 4, y: 14, 'text-anchor': end ? 'end' : 'start' }, note.text)); free = x; }
+      }
+    }
+    const band = this.bands[this.cursor.r], cx = this.x(this.cursor.c + 0.5), cy = band.y + band.h / 2;
+    for (const name of ['cross under', 'cross']) {
+      lines.push(svg('line', { class: name, x1: cx, x2: cx, y1: 0, y2: this.height }), svg('line', { class: name, x1: 0, x2: this.width, y1: cy, y2: cy }));
+    }
+    const pinned = this.bands[this.pin.r], box = { x: this.x(this.pin.c) - 5, y: pinned.y - 4, width: this.x(1) + 10, height: pinned.h + 8 };
+    lines.push(svg('rect', { class: 'pin-in', x: box.x - 1.5, y: box.y - 1.5, width: box.width + 3, height: box.height + 3 }), svg('rect', { class: 'pin', ...box }));
+    $('[data-over]', this.host).replaceChildren(...lines);
+    $('[data-notes]', this.host).replaceChildren(...notes);
+  }
+
+  times() {
+    const spans = $$('.times span', this.host), { times, step } = this.matrix;
+    spans.forEach((span, i) => write(span, clock(times[0] + ((times.at(-1) + step - times[0]) * i) / (spans.length - 1), this.wide).replace(/:\d\d$/, (all) => (this.wide ? all : ''))));
+  }
+
+  readout() {
+    const { data, row } = this.bands[this.cursor.r], box = $('[data-readout]', this.host);
+    box.replaceChildren(html('b', {}, this.say(this.matrix.value(row, this.cursor.c))), `${label(data)} · ${clock(this.matrix.times[this.cursor.c], this.wide)} UTC`);
+    box.hidden = false;
+    const x = this.x(this.cursor.c), left = x > this.width - box.offsetWidth - 20 ? Math.max(0, x - box.offsetWidth - 12) : x + 12;
+    box.style.setProperty('transform', `translate(${left}px, ${Math.max(0, this.bands[this.cursor.r].y - 48)}px)`);
+    write($('[data-readout-said]'), box.textContent);
+  }
+
+  card() {
+    const { data, row } = this.bands[this.pin.r], { matrix } = this, host = $('[data-card]');
+    const { mean, now, partial } = matrix.sums(row);
+    const set = (key, text) => write($(`[data-card-${key}]`, host), text);
+    set('path', path(data)); set('name', label(data)); set('time', `${clock(matrix.times[this.pin.c], this.wide)} UTC`);
+    set('value', this.say(matrix.value(row, this.pin.c)));
+    set('mean', `${partial && mean !== null ? '≥ ' : ''}${this.say(mean)}`);
+    set('now', this.say(now));
+    const id = $('[data-card-id]', host);
+    mark(id, 'data-copy', data.family || data.id);
+    write($('[data-card-id-text]', host), (data.family || data.id).replace(/^(.{8}).{4,}(.{4})$/, '$1…$2'));
+    const values = matrix.times.map((_, c) => matrix.value(row, c)), top = Math.max(...values.map((v) => v ?? 0)) || 1;
+    let pen = 'M';
+    const line = values.map((v, c) => { if (v === null) { pen = 'M'; return ''; } const part = `${pen}${((100 * c) / Math.max(1, matrix.width - 1)).toFixed(1)} ${(100 - (100 * v) / top).toFixed(1)}`; pen = 'L'; return part; });
+    mark($('.ln', host), 'd', line.join('') || 'M0 100');
+    for (const end of ['x1', 'x2']) mark($('.note', host), end, ((100 * this.pin.c) / matrix.width).toFixed(1));
+    $$('.y span', host).forEach((span, i) => write(span, this.say((top * i) / 2)));
+    $$('.x span', host).forEach((span, i) => write(span, clock(matrix.times[Math.min(matrix.width - 1, Math.round(((matrix.width - 1) * i) / 2))], this.wide).slice(0, this.wide ? 5 : 5)));
+    address('pin', this.pin.id);
+  }
+
+  table() {
+    const body = $('[data-heat-table] tbody');
+    const rows = this.bands.map((band) => ({ band, ...this.matrix.sums(band.row) })).sort((a, b) => (b.mean ?? -1) - (a.mean ?? -1));
+    body.replaceChildren(...rows.map(({ band: { data }, mean, now, partial }) => html('tr', mean === null ? { 'data-state': 'silent' } : {},
+      html('th', { scope: 'row' }, label(data)), html('td', {}, data.tenant), html('td', {}, data.model),
+      html('td', { class: 'n' }, mean === null ? t('not_reported') : `${partial ? '≥ ' : ''}${this.say(mean)}`), html('td', { class: 'n' }, this.say(now)),
+      html('td', {}, t(mean === null ? 'reported_none' : partial ? 'reported_part' : 'reported_all')))));
+  }
+
+  place(event) {
+    const box = this.canvas.getBoundingClientRect(), y = event.clientY - box.top;
+    const r = this.bands.findIndex((band) => y < band.y + band.h);
+    this.cursor = { c: Math.max(0, Math.min(this.matrix.width - 1, Math.floor(((event.clientX - box.left) / box.width) * this.matrix.width))), r: r < 0 ? this.bands.length - 1 : r };
+  }
+
+  setPin() {
+    this.pin = { ...this.cursor, id: this.bands[this.cursor.r].data.id };
+    this.axis(); this.sides(); this.over(); this.card();
+  }
+
+  move(event) {
+    const far = event.shiftKey ? 10 : 1;
+    const by = { ArrowLeft: [-far, 0], ArrowRight: [far, 0], ArrowUp: [0, -far], ArrowDown: [0, far] }[event.key];
+    if (event.key === 'Enter') { this.setPin(); return; }
+    if (!by) return;
+    event.preventDefault();
+    this.cursor.c = Math.max(0, Math.min(this.matrix.width - 1, this.cursor.c + by[0]));
+    this.cursor.r = Math.max(0, Math.min(this.bands.length - 1, this.cursor.r + by[1]));
+    this.over();
+    this.readout();
+  }
+
+  listen() {
+    const ready = (action) => (event) => { if (this.matrix && this.bands?.length) action(event); };
+    const { canvas } = this;
+    canvas.addEventListener('pointermove', ready((event) => { this.place(event); this.over(); this.readout(); }));
+    canvas.addEventListener('pointerleave', ready(() => { $('[data-readout]', this.host).hidden = true; this.cursor = { ...this.pin }; this.over(); }));
+    canvas.addEventListener('blur', () => { $('[data-readout]', this.host).hidden = true; });
+    canvas.addEventListener('click', ready((event) => { this.place(event); this.setPin(); }));
+    canvas.addEventListener('keydown', ready((event) => this.move(event)));
+    for (const button of $$('[data-bright]')) {
+      button.addEventListener('click', ready(() => {
+        this.painter.bright = Math.max(-6, Math.min(6, this.painter.bright + Number(button.dataset.bright)));
+        write($('[data-bright-out]'), String(Number((2 ** (this.painter.bright / 2)).toFixed(2))));
+        this.paint();
+      }));
+    }
+    $('[data-overlay]').addEventListener('click', ready((event) => {
+      this.overlays = !this.overlays;
+      event.currentTarget.setAttribute('aria-pressed', String(this.overlays));
+      this.over();
+    }));
+    const filter = $('[data-filter]');
+    filter.value = this.words;
+    const refilter = (words) => { this.words = filter.value = words; address('q', words); this.renew(); };
+    filter.addEventListener('input', ready(() => refilter(filter.value.trim())));
+    for (const button of $$('[data-filter-drop]')) button.addEventListener('click', ready(() => refilter('')));
+    $('[data-card-filter]').addEventListener('click', ready(() => refilter(label(this.bands[this.pin.r].data))));
+    for (const name of ['metric', 'range']) {
+      $(`[data-${name}]`).addEventListener('change', (event) => {
+        address(name, event.target.value);
+        if (name === 'metric') for (const part of $$('[data-metric-name]')) write(part, event.target.selectedOptions[0].textContent);
+        this.leave();
+        this.load();
+      });
+    }
+    $('[data-heat-retry]')?.addEventListener('click', () => this.load());
+    let width = 0;
+    new ResizeObserver(() => { if (this.plane.clientWidth !== width && this.bands) { width = this.plane.clientWidth; this.layout(); this.paint(); } }).observe(this.plane);
+    document.addEventListener('themechange', () => requestAnimationFrame(() => { this.painter.retint(); this.paint(); }));
+    document.addEventListener('htmx:afterSwap', ready(() => this.over()));
+    const pinned = new URLSearchParams(location.search).get('pin');
+    if (pinned) this.pin = { c: Infinity, r: 0, id: pinned };
+  }
+
+  leave() {
+    if (this.topic) unsubscribe(this.topic);
+    this.topic = null;
+  }
+
+  join() {
+    const topic = `map:${this.matrix.metric}`;
+    if (this.topic === topic) return;
+    this.leave();
+    this.topic = topic;
+    subscribe(topic, { render: (snapshot) => this.frame(snapshot), apply: (delta) => this.frame(delta), poll: () => this.load() });
+  }
+
+  /** One live frame: the newest columns. A new axis, a hole or a coarser layer loads the picture again. */
+  frame({ axis, columns }) {
+    if (axis?.version != null && axis.version !== this.matrix.axis) { this.again(); return; }
+    if (this.matrix.step !== LIVE_LAYER_SECONDS) { if (Date.now() / 1000 > this.matrix.times.at(-1) + 2 * this.matrix.step) this.again(); return; }
+    let news = false;
+    for (const [time, column] of Object.entries(columns ?? {}).sort((a, b) => a[0] - b[0])) {
+      if (!column || Number(time) < this.matrix.times.at(-1)) continue;
+      if (column.axis != null && column.axis !== this.matrix.axis) { this.again(); return; }
+      const levels = Uint8Array.from(atob(column.levels), (c) => c.charCodeAt(0));
+      const pushed = this.matrix.push(Number(time), levels);
+      if (pushed === 'hole') { this.again(); return; }
+      // The pinned cell and the crosshair stay on their time while the picture moves.
+      if (pushed === 'next') for (const place of [this.pin, this.cursor]) if (place.c < this.matrix.width - 1) place.c = Math.max(0, place.c - 1);
+      news = true;
+    }
+    if (!news || document.hidden || this.host.hidden) return;
+    heard(this.matrix.times.at(-1));
+    this.paint();
+    root.dataset.column = String(this.matrix.times.at(-1));
+  }
+
+  /** Loads again, at most once in two seconds. */
+  again() {
+    if (this.waiting) return;
+    this.waiting = setTimeout(() => { this.waiting = null; this.load(); }, this.loaded && Date.now() - this.loaded < 2000 ? 2000 : 0);
+    this.loaded = Date.now();
+  }
+}
+
+const host = $('[data-heat]');
+if (host) globalThis.kvcHeat = new Heat(host);
+joinTiles();
+start();
+export { UNKNOWN };
