@@ -1,0 +1,22 @@
+"""Names the tenants app and its callers share."""
+
+from kvconsole.infra.sql import PLATFORM as PLATFORM_TENANT
+
+__all__ = ["ERASURE_SCOPES", "ISOLATIONS", "LANGUAGES", "PLATFORM_TENANT", "ROLES", "THEMES"]
+
+ROLES = (
+    "viewer",
+    "operator",
+    "destructive-operator",
+    "approver",
+    "tenant-admin",
+    "tenant-member",
+    "auditor",
+    "gateway",
+    "node",
+)
+ISOLATIONS = ("shared", "arena", "node")
+ERASURE_SCOPES = ("tenant", "class", "label", "subject", "session")
+"""What can be erased apart from the rest, from coarse to fine; each includes those before it."""
+LANGUAGES = ("en", "zh-hans")
+THEMES = ("system", "light", "dark")

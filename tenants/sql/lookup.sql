@@ -1,0 +1,37 @@
+-- The one look-up that sees all tenants before a tenant is known: who is behind a log-in name, a session or a token.
+-- kind 'token': key = its id, proof = SHA-256 of its secret; answers only if that matches and it is good now.
+-- kinds 'username' and 'user' (id): for the log-in of the console alone, as the answer has the password's hash.
+CREATE FUNCTION tenants_lookup(kind text, key text, proof bytea DEFAULT NULL)
+RETURNS TABLE (token_id text, token_kind text, holder text, user_id uuid, username text, password text, email text,
+               tenant_id uuid, tenant_slug text, roles text[], scopes text[], cidr text, expires_at timestamptz,
+               language text, theme text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+  IF kind = 'token' THEN
+    UPDATE tenants_token t SET last_used_at = now()
+     WHERE t.id = key AND t.secret_hash = proof AND t.revoked_at IS NULL AND t.expires_at > now()
+       AND (t.last_used_at IS NULL OR t.last_used_at < now() - interval '1 minute');
+    RETURN QUERY
+    SELECT t.id::text, t.kind::text, t.holder::text, u.id, u.username::text, NULL::text, u.email::text,
+           t.tenant_id, n.slug::text,
+           CASE WHEN u.id IS NULL THEN t.roles::text[]
+                ELSE ARRAY(SELECT unnest(t.roles::text[]) INTERSECT SELECT unnest(u.roles::text[])) END,
+           t.scopes::text[], t.cidr::text, t.expires_at, u.language::text, u.theme::text
+      FROM tenants_token t
+      JOIN tenants_tenant n ON n.id = t.tenant_id AND n.state = 'active'
+      LEFT JOIN tenants_user u ON u.id = t.user_id
+     WHERE t.id = key AND t.secret_hash = proof AND t.revoked_at IS NULL AND t.used_at IS NULL
+       AND t.expires_at > now() AND (t.user_id IS NULL OR u.is_active);
+  ELSIF session_user = 'kv_operator' THEN
+    RETURN QUERY
+    SELECT NULL::text, NULL::text, NULL::text, u.id, u.username::text, u.password::text, u.email::text,
+           u.tenant_id, n.slug::text, u.roles::text[], ARRAY[]::text[], ''::text, NULL::timestamptz,
+           u.language::text, u.theme::text
+      FROM tenants_user u LEFT JOIN tenants_tenant n ON n.id = u.tenant_id
+     WHERE u.is_active AND (u.tenant_id IS NULL OR n.state = 'active')
+       AND CASE kind WHEN 'username' THEN u.username = key WHEN 'user' THEN u.id::text = key ELSE false END;
+  END IF;
+END $$;
+REVOKE ALL ON FUNCTION tenants_lookup(text, text, bytea) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION tenants_lookup(text, text, bytea) TO kv_tenant, kv_operator, kv_ingest, kv_router;
