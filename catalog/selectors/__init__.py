@@ -1,0 +1,54 @@
+"""Reads of the catalog for pages, sockets and the REST API; a few queries each, none of them over placements.
+
+Holdings, cursors and owners are exact at every commit, so no reader here needs the barrier.
+"""
+
+from catalog.selectors.alerts import alerts
+from catalog.selectors.fleet import fleet_view, node_names, node_view
+from catalog.selectors.heatmap import heat, heat_live, top_families
+from catalog.selectors.history import eviction_history, token_history, watermark_history
+from catalog.selectors.views import (
+    Alert,
+    EvictionRow,
+    FamilyView,
+    FleetView,
+    HeatMatrix,
+    HeatRow,
+    LadderStep,
+    NodeView,
+    Numbers,
+    RefusalView,
+    Sample,
+    Sentence,
+    SourceView,
+    TierView,
+    TokenRow,
+)
+
+__all__ = [
+    "Alert",
+    "EvictionRow",
+    "FamilyView",
+    "FleetView",
+    "HeatMatrix",
+    "HeatRow",
+    "LadderStep",
+    "NodeView",
+    "Numbers",
+    "RefusalView",
+    "Sample",
+    "Sentence",
+    "SourceView",
+    "TierView",
+    "TokenRow",
+    "alerts",
+    "eviction_history",
+    "fleet_view",
+    "heat",
+    "heat_live",
+    "node_names",
+    "node_view",
+    "token_history",
+    "top_families",
+    "watermark_history",
+]
