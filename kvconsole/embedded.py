@@ -68,7 +68,7 @@ class Postgres(Server):
         with psycopg.connect(self.superuser_dsn(), autocommit=True) as c:
             c.execute(
                 sql.SQL("CREATE DATABASE {} OWNER kv_owner TEMPLATE {}").format(
-                    sql.Identifier(name), sql.Identifier(template or "template0")
+                    sql.Identifier(name), sql.Identifier(template or "template1")
                 )
             )
 
@@ -162,8 +162,8 @@ class Postgres(Server):
         for role in ROLES:
             for name in (f"{{kv_{role}_password}}", f"{{{role}_password}}"):
                 text = text.replace(name, self.secrets[role])
-        with psycopg.connect(self.superuser_dsn(), autocommit=True) as c:
-            c.execute(text)
+        with psycopg.connect(self.superuser_dsn("template1"), autocommit=True) as c:
+            c.execute(text)  # in template1, so that default privileges are those of every database made later
         self.save_secrets(roles=now)
 
 

@@ -74,6 +74,12 @@ def shared() -> Reaper:
     return _shared[0]
 
 
+def close_shared() -> None:
+    """What this process started through `shared` has ended; the next call of `shared` begins anew."""
+    if _shared:
+        _shared.pop().close()
+
+
 def alive(pid: int) -> bool:
     """Whether `pid` runs; a zombie does not."""
     try:

@@ -79,6 +79,17 @@ def free_port() -> int:
         return port
 
 
+def is_free(port: int) -> bool:
+    """Whether we could listen on this port of the loopback interface."""
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            s.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
 def wheel_path(package: str, distribution: str) -> Path:
     """Directory of an installed package as the service user can read it.
 

@@ -9,29 +9,29 @@ from kvconsole.settings.env import Env
 env = Env()
 BASE_DIR = Path(__file__).resolve().parents[2]
 
-SECRET_KEY = env.str("KVC_SECRET_KEY", None)
+SECRET_KEY = env.text("KVC_SECRET_KEY", None)
 DEBUG = False
-ALLOWED_HOSTS = env.list("KVC_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
+ALLOWED_HOSTS = env.items("KVC_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
 
 # --- processes -----------------------------------------------------------
-CONSOLE_URL = env.str("KVC_CONSOLE_URL", "http://127.0.0.1:8000")
-INGEST_URLS = env.list("KVC_INGEST_URLS", "http://127.0.0.1:8001")
-COMMANDER_URL = env.str("KVC_COMMANDER_URL", "http://127.0.0.1:8002")
-COMMANDER_TOKEN = env.str("KVC_COMMANDER_TOKEN", "")
-COMMAND_KEY_FILE = env.str("KVC_COMMAND_KEY_FILE", "")
-AGENT_NETWORKS = env.list("KVC_AGENT_NETWORKS", "127.0.0.0/8")
-KEYSTORE_DIR = env.str("KVC_KEYSTORE_DIR", "")
-VALKEY_URL = env.str("KVC_VALKEY_URL", "redis://127.0.0.1:6379/0")
-SHARD = env.int("KVC_SHARD", 0)
+CONSOLE_URL = env.text("KVC_CONSOLE_URL", "http://127.0.0.1:8000")
+INGEST_URLS = env.items("KVC_INGEST_URLS", "http://127.0.0.1:8001")
+COMMANDER_URL = env.text("KVC_COMMANDER_URL", "http://127.0.0.1:8002")
+COMMANDER_TOKEN = env.text("KVC_COMMANDER_TOKEN", "")
+COMMAND_KEY_FILE = env.text("KVC_COMMAND_KEY_FILE", "")
+AGENT_NETWORKS = env.items("KVC_AGENT_NETWORKS", "127.0.0.0/8")
+KEYSTORE_DIR = env.text("KVC_KEYSTORE_DIR", "")
+VALKEY_URL = env.text("KVC_VALKEY_URL", "redis://127.0.0.1:6379/0")
+SHARD = env.number("KVC_SHARD", 0)
 
 # --- database: one login role per kind of process ------------------------
 DB_ROLES = ("migrate", "tenant", "operator", "ingest", "router", "seq", "audit")
-DB_HOST = env.str("KVC_DB_HOST", "127.0.0.1")
-DB_PORT = env.str("KVC_DB_PORT", "5432")
-DB_NAME = env.str("KVC_DB_NAME", "kvconsole")
-DB_ROLE = env.str("KVC_DB_ROLE", "operator")
+DB_HOST = env.text("KVC_DB_HOST", "127.0.0.1")
+DB_PORT = env.text("KVC_DB_PORT", "5432")
+DB_NAME = env.text("KVC_DB_NAME", "kvconsole")
+DB_ROLE = env.text("KVC_DB_ROLE", "operator")
 """The role of this process; `manage.py migrate` runs as `migrate`."""
-DB_PASSWORDS = {role: env.str(f"KVC_DB_{role.upper()}_PASSWORD", "") for role in DB_ROLES}
+DB_PASSWORDS = {role: env.text(f"KVC_DB_{role.upper()}_PASSWORD", "") for role in DB_ROLES}
 
 
 def _database(role: str) -> dict[str, object]:
@@ -152,7 +152,13 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "kvconsole.infra.rest.problem_handler",
     "UNAUTHENTICATED_USER": None,
 }
-SPECTACULAR_SETTINGS = {"TITLE": "KV Console", "VERSION": "1", "SWAGGER_UI_DIST": "SIDECAR", "SERVE_INCLUDE_SCHEMA": False}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "KV Console",
+    "VERSION": "1",
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "SERVE_INCLUDE_SCHEMA": False,
+}
 
 # --- wake-ups ------------------------------------------------------------
 CHANNEL_LAYERS = {

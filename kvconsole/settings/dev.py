@@ -4,8 +4,8 @@ import os
 
 os.environ.setdefault("KVC_SECRET_KEY", "development-only-" + "0" * 40)
 
-from kvconsole.settings.base import *  # noqa: E402,F403
-from kvconsole.settings.base import env  # noqa: E402
+from kvconsole.settings.base import *
+from kvconsole.settings.base import env
 
 DEBUG = False
 DEMO = True

@@ -12,7 +12,7 @@ class Env:
         self.problems: list[str] = []
         self.seen: set[str] = set()
 
-    def str(self, name: str, default: str | None = None) -> str:
+    def text(self, name: str, default: str | None = None) -> str:
         """The value, from `<NAME>_FILE` if that is set. Missing without a default is a problem."""
         self.seen.add(name)
         path = self.source.get(f"{name}_FILE")
@@ -29,9 +29,9 @@ class Env:
             return ""
         return default
 
-    def int(self, name: str, default: int | None = None) -> int:
+    def number(self, name: str, default: int | None = None) -> int:
         """The value as a whole number."""
-        text = self.str(name, None if default is None else str(default))
+        text = self.text(name, None if default is None else str(default))
         try:
             return int(text)
         except ValueError:
@@ -39,22 +39,23 @@ class Env:
                 self.problems.append(f"{name} is not a whole number: {text!r}")
             return default or 0
 
-    def bool(self, name: str, default: bool = False) -> bool:
+    def flag(self, name: str, default: bool = False) -> bool:
         """1, true, yes, on or 0, false, no, off."""
-        text = self.str(name, "on" if default else "off").lower()
+        text = self.text(name, "on" if default else "off").lower()
         if text in ("1", "true", "yes", "on"):
             return True
         if text not in ("0", "false", "no", "off", ""):
             self.problems.append(f"{name} is neither on nor off: {text!r}")
         return False
 
-    def list(self, name: str, default: str | None = "") -> list[str]:
+    def items(self, name: str, default: str | None = "") -> list[str]:
         """Comma-separated values without blanks."""
-        return [x.strip() for x in self.str(name, default).split(",") if x.strip()]
+        return [x.strip() for x in self.text(name, default).split(",") if x.strip()]
 
     def check(self) -> None:
         """Raise one error that names every problem; the process does not start."""
         if self.problems:
             from django.core.exceptions import ImproperlyConfigured
 
-            raise ImproperlyConfigured("the configuration is incomplete; nothing was started:\n  " + "\n  ".join(self.problems))
+            lines = "\n  ".join(self.problems)
+            raise ImproperlyConfigured(f"the configuration is incomplete; nothing was started:\n  {lines}")

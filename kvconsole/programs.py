@@ -1,0 +1,134 @@
+"""Which processes a console is made of, how each is started and what it is told: one list for `make up` and the walks.
+
+A process gets the password of the database role it works as and no other; `docker-compose.yml` says the same for
+containers, and a test compares the two.
+"""
+
+import dataclasses
+import json
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from kvconsole.serverprocess import CLONE, free_port, is_free
+
+PYTHON = sys.executable
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """One kind of process.
+
+    Attributes:
+        arguments: what follows the Python interpreter; `{port}` is the port it listens on.
+        roles: database log-ins it is given; the first is the role of its connection `default`.
+        secrets: further settings that only some processes may see.
+        ready: path that answers 200 when the process works; empty when it serves nothing.
+    """
+
+    arguments: tuple[str, ...]
+    roles: tuple[str, ...]
+    secrets: tuple[str, ...] = ()
+    ready: str = ""
+
+
+_CELERY = ("-m", "celery", "-A", "kvconsole", "--quiet")
+PROGRAMS: Mapping[str, Program] = {
+    "web": Program(
+        (
+            *("-m", "uvicorn", "kvconsole.asgi:application", "--host", "127.0.0.1", "--port", "{port}"),
+            *("--log-level", "warning", "--no-access-log", "--timeout-graceful-shutdown", "3"),
+        ),
+        roles=("operator", "tenant", "router"),
+        secrets=("KVC_SECRET_KEY", "KVC_COMMANDER_TOKEN", "KVC_KEYSTORE_DIR"),
+        ready="/healthz",
+    ),
+    "ingest": Program(
+        ("manage.py", "ingest", "--port", "{port}"),
+        roles=("ingest",),
+        secrets=("KVC_SECRET_KEY", "KVC_KEYSTORE_DIR"),
+        ready="/healthz",
+    ),
+    "commander": Program(
+        ("manage.py", "commander", "--port", "{port}"),
+        roles=(),
+        secrets=("KVC_SECRET_KEY", "KVC_COMMANDER_TOKEN", "KVC_COMMAND_KEY_FILE"),
+        ready="/healthz",
+    ),
+    "worker": Program(
+        (*_CELERY, "worker", "--pool", "threads", "--concurrency", "4", "--loglevel", "warning", "--without-gossip",
+         "--without-mingle"),
+        roles=("operator", "tenant"),
+        secrets=("KVC_SECRET_KEY", "KVC_COMMANDER_TOKEN", "KVC_KEYSTORE_DIR"),
+    ),
+    "beat": Program(
+        (*_CELERY, "beat", "--loglevel", "warning", "--schedule", "{state}/beat"),
+        roles=("operator",),
+        secrets=("KVC_SECRET_KEY",),
+    ),
+}  # fmt: skip
+
+
+class Site:
+    """Addresses, secrets and settings that the processes of one console share; ports and secrets stay over restarts."""
+
+    def __init__(self, state: Path, *, database: Mapping[str, str], valkey_url: str, kind: str = "dev") -> None:
+        """`database` is what `embedded.Postgres.env` returns; `kind` names the settings module."""
+        self.state, self.database, self.valkey_url, self.kind = state, database, valkey_url, kind
+        state.mkdir(parents=True, exist_ok=True)
+        state.chmod(0o700)
+        path = state / "site.json"
+        known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+        for name in ("web", "ingest", "commander"):
+            if name not in known or not is_free(int(known[name])):
+                known[name] = str(free_port())
+        for name in ("KVC_SECRET_KEY", "KVC_COMMANDER_TOKEN"):
+            known.setdefault(name, secrets.token_urlsafe(40))
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "w") as f:
+            json.dump(known, f)
+        (state / "keys").mkdir(mode=0o700, exist_ok=True)
+        self.ports = {name: int(known[name]) for name in ("web", "ingest", "commander")}
+        self._secrets = {
+            "KVC_SECRET_KEY": known["KVC_SECRET_KEY"],
+            "KVC_COMMANDER_TOKEN": known["KVC_COMMANDER_TOKEN"],
+            "KVC_COMMAND_KEY_FILE": str(state / "command.key"),
+            "KVC_KEYSTORE_DIR": str(state / "keys"),
+        }
+
+    def url(self, name: str) -> str:
+        """Where a process listens."""
+        return f"http://127.0.0.1:{self.ports[name]}"
+
+    def command(self, name: str) -> list[str]:
+        """How to start a process, from the clone's directory."""
+        values = {"port": self.ports.get(name), "state": self.state}
+        return [PYTHON, *(x.format(**values) for x in PROGRAMS[name].arguments)]
+
+    def env(self, name: str) -> dict[str, str]:
+        """The environment of a process: what all know, and what only this kind may."""
+        return self.env_for(roles=PROGRAMS[name].roles, secrets=PROGRAMS[name].secrets)
+
+    def env_for(self, *, roles: tuple[str, ...], secrets: tuple[str, ...] = ("KVC_SECRET_KEY",)) -> dict[str, str]:
+        """The environment of a management command that works as the first of these database roles."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("KVC_", "DJANGO_"))}
+        shared = {
+            "KVC_ENV": self.kind,
+            "DJANGO_SETTINGS_MODULE": f"kvconsole.settings.{self.kind}",
+            "KVC_CONSOLE_URL": self.url("web"),
+            "KVC_INGEST_URLS": self.url("ingest"),
+            "KVC_COMMANDER_URL": self.url("commander"),
+            "KVC_VALKEY_URL": self.valkey_url,
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": str(CLONE),
+        }
+        passwords = {f"KVC_DB_{role.upper()}_PASSWORD" for role in roles}
+        database = {k: v for k, v in self.database.items() if not k.endswith("_PASSWORD") or k in passwords}
+        role = {"KVC_DB_ROLE": roles[0]} if roles else {}
+        return kept | shared | database | role | {name: self._secrets[name] for name in secrets}
+
+    def operator_env(self) -> dict[str, str]:
+        """The environment of commands that an operator runs by hand."""
+        return self.env_for(roles=("operator", "tenant", "router"), secrets=PROGRAMS["web"].secrets)

@@ -1,0 +1,210 @@
+"""What tests stand on: a real PostgreSQL, a real Valkey, real processes, a real browser.
+
+The database is migrated once a session into a template; everything else is a copy of it, which costs 50 ms. Tests
+marked `django_db` run as kv_operator in a transaction that is rolled back; with `transaction=True` the database is
+copied anew afterwards, because kv_operator may not truncate.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kvconsole import reaper
+from kvconsole.embedded import Postgres, Valkey
+from tests.running import Console
+
+CLONE = Path(__file__).resolve().parent.parent
+TEMPLATE, TEST_DATABASE = "kvc_template", "kvc_test"
+ALIASES = {"default": "operator", "tenant": "tenant"}
+
+
+@pytest.fixture(scope="session")
+def service_base() -> Iterator[Path]:
+    """A short directory for servers; it goes even when the session is killed."""
+    base = Path(tempfile.mkdtemp(prefix="kvc-"))
+    reaper.shared().remove(base)
+    yield base
+    shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres(service_base: Path) -> Iterator[Postgres]:
+    """PostgreSQL with our roles, and no database of ours yet."""
+    server = Postgres(service_base / "pg", test=True)
+    reaper.shared().remove(server.home)
+    server.start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def template(postgres: Postgres) -> str:
+    """Name of the migrated database that others are copies of; nobody stays connected to it."""
+    postgres.create_database(TEMPLATE)
+    done = subprocess.run(
+        [sys.executable, "manage.py", "migrate", "--verbosity", "0"], capture_output=True, text=True, cwd=CLONE,
+        env=os.environ | postgres.env(TEMPLATE) | {"KVC_ENV": "test", "KVC_DB_ROLE": "migrate"},
+    )  # fmt: skip
+    if done.returncode:
+        pytest.exit(f"the migrations failed:\n{done.stdout}{done.stderr}", returncode=1)
+    return TEMPLATE
+
+
+@pytest.fixture(scope="session")
+def valkey(service_base: Path) -> Iterator[Valkey]:
+    """Valkey; settings of this process point to it."""
+    from channels.layers import channel_layers
+    from django.conf import settings
+
+    server = Valkey(service_base / "valkey", persist=False, test=True)
+    reaper.shared().remove(server.home)
+    server.start()
+    settings.VALKEY_URL = settings.CELERY_BROKER_URL = server.url
+    settings.CHANNEL_LAYERS["default"]["CONFIG"]["hosts"] = [server.url]
+    channel_layers.backends.clear()
+    yield server
+    server.remove()
+
+
+def _point_settings(postgres: Postgres, name: str) -> None:
+    """Django's connections, and those made from settings, reach this database."""
+    from django.conf import settings
+    from django.db import connections
+
+    connections.close_all()
+    settings.DB_HOST, settings.DB_PORT, settings.DB_NAME = "127.0.0.1", str(postgres.port), name
+    settings.DB_PASSWORDS.update(postgres.passwords)
+    for alias, role in ALIASES.items():
+        place = {"HOST": "127.0.0.1", "PORT": str(postgres.port), "NAME": name, "USER": f"kv_{role}"}
+        connections.settings[alias].update(place, PASSWORD=postgres.passwords[role])
+        connections[alias].settings_dict.update(connections.settings[alias])
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_test_environment, django_db_blocker, postgres: Postgres, template: str) -> Iterator[None]:
+    """Replaces pytest-django's own: the test database is a copy of the template."""
+    from django.db import connections
+    from django.test import TransactionTestCase
+
+    def copy_anew(*_: object) -> None:
+        connections.close_all()
+        postgres.drop_database(TEST_DATABASE)
+        postgres.create_database(TEST_DATABASE, template)
+
+    postgres.create_database(TEST_DATABASE, template)
+    TransactionTestCase._fixture_teardown = copy_anew
+    with django_db_blocker.unblock():
+        _point_settings(postgres, TEST_DATABASE)
+    yield
+    with django_db_blocker.unblock():
+        connections.close_all()
+
+
+@pytest.fixture(autouse=True)
+def _own_directories(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that reaches the database has a key store of its own."""
+    if "db" in request.fixturenames or request.node.get_closest_marker("django_db"):
+        from django.conf import settings
+
+        path = request.getfixturevalue("tmp_path") / "keys"
+        path.mkdir(mode=0o700)
+        monkeypatch.setattr(settings, "KEYSTORE_DIR", str(path))
+
+
+class Database(dict[str, str]):
+    """A database of one test: the environment that processes need to reach it, and `dsn(role)`."""
+
+    def __init__(self, postgres: Postgres, name: str) -> None:
+        super().__init__(postgres.env(name))
+        self.postgres, self.name = postgres, name
+
+    def dsn(self, role: str) -> str:
+        """Connection string as `kv_<role>`, or as the superuser for role `superuser`."""
+        return self.postgres.superuser_dsn(self.name) if role == "superuser" else self.postgres.dsn(role, self.name)
+
+
+@pytest.fixture
+def fresh_database(postgres: Postgres, template: str) -> Iterator[Database]:
+    """A migrated database of this test alone, dropped afterwards."""
+    name = f"kvc_{uuid.uuid4().hex[:12]}"
+    postgres.create_database(name, template)
+    yield Database(postgres, name)
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+def console(fresh_database: Database, service_base: Path) -> Iterator[Console]:
+    """A console of real processes over `fresh_database` with a Valkey of its own; `start` what the test needs."""
+    base = Path(tempfile.mkdtemp(prefix="console-", dir=service_base))
+    broker = Valkey(base / "valkey", persist=False, test=True)
+    reaper.shared().remove(broker.home)
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, base, ignore_errors=True)
+        stack.callback(broker.remove)
+        broker.start()
+        running = Console(base / "site", database=fresh_database, broker=broker)
+        stack.callback(running.stop)
+        yield running
+
+
+# --- browser -------------------------------------------------------------
+
+
+def _browser_path() -> str | None:
+    wanted = os.environ.get("KVC_BROWSER")
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+    mac = Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")
+    found = wanted or next(filter(None, map(shutil.which, names)), None) or (str(mac) if mac.exists() else None)
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
+        apt = {"env": os.environ | {"DEBIAN_FRONTEND": "noninteractive"}, **quiet}
+        subprocess.run(["apt-get", "update"], **apt)
+        subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", "chromium", "fonts-noto-cjk"], **apt)
+        found = shutil.which("chromium")
+    return found
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[object]:
+    """The system's browser, driven by Playwright; `chromium.new_context()` gives a clean one."""
+    path = _browser_path()
+    if path is None:
+        message = "no browser: install chromium or name one in KVC_BROWSER"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(f"not run, {message}")
+    from playwright.sync_api import sync_playwright
+
+    flags = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+    flags += ["--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"]
+    flags += ["--no-sandbox"] if os.geteuid() == 0 else []
+    # Playwright's loop runs in this thread; Django must not take its own calls for calls from that loop.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=path, headless=True, args=flags)
+        yield browser
+        browser.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure() -> None:
+    """Nothing that the session started is left running."""
+    reaper.close_shared()
+
+
+# --- the count -----------------------------------------------------------
+
+
+def pytest_terminal_summary(terminalreporter, exitstatus: int) -> None:
+    """Says how many tests ran, and how many could not."""
+    stats = terminalreporter.stats
+    ran = sum(len(stats.get(k, [])) for k in ("passed", "failed", "xfailed", "xpassed"))
+    terminalreporter.write_line(f"{ran} tests ran, {len(stats.get('skipped', []))} not run")
