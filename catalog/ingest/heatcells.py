@@ -260,9 +260,13 @@ class Cells:
                 memory.pop(row, None)
             self.written.discard(row)
 
+    def drawn(self) -> list[int]:
+        """The rows of the axis, in their order."""
+        return [*self.members, *self.others]
+
     def _axis(self, now: datetime) -> sql.Rows:
         """The axis, and what those rows are that were never told before."""
-        order = [*self.members, *self.others]
+        order = self.drawn()
         told = [r for r in order if r not in self.written]
         self.written.update(told)
         merged = [self.others.get(r, 0) for r in order]

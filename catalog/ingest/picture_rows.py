@@ -80,12 +80,12 @@ ON CONFLICT (shard, layer, t0) DO UPDATE SET axis = excluded.axis, families = ex
     values = excluded.values"""
 
 HEAT_ROWS = f"""
-INSERT INTO catalog_heatrow (id, tenant_id, kind, "group", keyspace, family, born)
+INSERT INTO catalog_heatrow (id, tenant_id, kind, "group", keyspace, family, told_at)
 SELECT id, coalesce(tenant, '{_PLATFORM}'::uuid), kind, grp, nullif(ks, -1), nullif(fam, -1), at
 FROM (SELECT %s::timestamptz AS at) AS t,
      unnest(%s::bigint[], %s::uuid[], %s::text[], %s::text[], %s::int[], %s::bigint[])
         AS u(id, tenant, kind, grp, ks, fam)
-ON CONFLICT (id) DO UPDATE SET tenant_id = excluded.tenant_id, "group" = excluded."group"
+ON CONFLICT (id) DO UPDATE SET tenant_id = excluded.tenant_id, "group" = excluded."group", told_at = excluded.told_at
 """  # noqa: S608
 
 AXIS = """
@@ -128,3 +128,6 @@ EXPIRE = tuple(
     f"DELETE FROM catalog_{table} WHERE layer = %s AND t0 < %s"  # noqa: S608
     for table in ("marksample", "eviction", "usage", "heatcolumn")
 )
+
+EXPIRE_ROWS = "DELETE FROM catalog_heatrow WHERE told_at < %s AND NOT id = ANY(%s)"
+"""What a row stood for, once no column can name it any more; the rows of the axis stay."""

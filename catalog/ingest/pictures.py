@@ -244,7 +244,9 @@ class Pictures:
         self.pending += self.cells.fold(layer, start)
         old = [(layer - 1, finer[0] * finer[1])]
         if layer == len(LAYERS) - 1:
-            old.append((layer, step * LAYERS[layer][1]))
+            kept = step * LAYERS[layer][1]
+            old.append((layer, kept))
+            self.pending.append((sql.EXPIRE_ROWS, [_time(upto - kept), self.cells.drawn()]))
         for which, kept in old:
             self.pending += [(s, [which, _time(upto - kept)]) for s in sql.EXPIRE]
         self.due[layer] = upto // step * step

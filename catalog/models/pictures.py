@@ -141,7 +141,7 @@ class HeatRow(models.Model):
     group = models.TextField()
     keyspace = models.IntegerField(null=True)
     family = models.BigIntegerField(null=True)
-    born = models.DateTimeField()
+    told_at = models.DateTimeField()
 
 
 class HeatAxis(models.Model):
