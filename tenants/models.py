@@ -51,7 +51,7 @@ class User(AbstractBaseUser):
     objects = BaseUserManager["User"]()
     USERNAME_FIELD = "username"
     EMAIL_FIELD = "email"
-    REQUIRED_FIELDS: list[str] = []
+    REQUIRED_FIELDS = []
 
 
 class Model(models.Model):

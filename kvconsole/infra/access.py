@@ -1,29 +1,321 @@
-"""Decides who acts, on which plane of the database, and what each route may be called by.
+"""Decides who acts, on which plane of the database, and by whom each route may be called.
 
-Without tables: `Principal` is a value, authenticators are named by dotted string in settings. Every request, command,
-task and consumer that acts for somebody goes through `tenant_context`, the only door to a tenant's rows.
+Without tables: `Principal` is a value, and who makes one from a request is named in settings. Every request, command,
+task and consumer that acts for somebody goes through `tenant_context`, the only door to a tenant's rows. Each app's
+routes are made by `route`, which registers roles and evidence with them; a route without an entry stops start-up.
 """
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections, transaction
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, URLResolver, get_resolver, re_path
+from django.urls import path as django_path
+from django.utils.module_loading import import_string
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from kvconsole.infra import sql
 
 TENANT_PLANE, FLEET_PLANE = "tenant", "default"
-_plane: ContextVar[str] = ContextVar("kvc_plane", default=FLEET_PLANE)
 _FLEET_ONLY = frozenset({"sessions", "contenttypes", "auth"})
+
+_plane: ContextVar[str] = ContextVar("kvc_plane", default=FLEET_PLANE)
+_principal: ContextVar["Principal | None"] = ContextVar("kvc_principal", default=None)
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Who acts: a person, a token, a node, or a process of the console itself."""
+
+    kind: str  # user | token | node | gateway | system
+    id: str
+    """UUID of the user, id of the token, UUID of the node, or the name of the process."""
+    roles: frozenset[str] = frozenset()
+    tenant_id: UUID | None = None
+    """None = of the fleet, over all tenants."""
+    tenant_slug: str = ""
+    name: str = ""
+    holder: str = ""
+    """Id of the node or gateway that a token stands for."""
+    user_id: str = ""
+    scopes: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def subject(self) -> str:
+        """Whose keys name this actor in the audit log: the person behind it, else itself."""
+        return f"user:{self.user_id}" if self.user_id else f"{self.kind}:{self.holder or self.id}"
+
+    def may(self, *roles: str) -> bool:
+        """Whether it has one of the roles."""
+        return not self.roles.isdisjoint(roles)
+
+
+def system(name: str) -> Principal:
+    """The console's own process of this name, acting for nobody else."""
+    return Principal(kind="system", id=name, name=name)
+
+
+# --- planes -----------------------------------------------------------------
 
 
 class PlaneRouter:
     """Sends the ORM to the connection of the current plane; what is no tenant's always goes to the fleet's."""
 
-    def db_for_read(self, model: type, **hints: object) -> str:
+    def db_for_read(self, model: Any, **hints: Any) -> str:
         """Alias of the connection that reads `model` now."""
-        return FLEET_PLANE if model._meta.app_label in _FLEET_ONLY else _plane.get()  # type: ignore[attr-defined]
+        return FLEET_PLANE if model._meta.app_label in _FLEET_ONLY else _plane.get()
 
     db_for_write = db_for_read
 
-    def allow_relation(self, a: object, b: object, **hints: object) -> bool:
+    def allow_relation(self, a: object, b: object, **hints: Any) -> bool:
         """Both aliases are one database."""
         return True
 
-    def allow_migrate(self, db: str, app_label: str, **hints: object) -> bool:
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool:
         """Migrations run once, as kv_migrate, on `default`."""
         return db == FLEET_PLANE
+
+
+def plane() -> str:
+    """Alias of the connection that serves the current context."""
+    return _plane.get()
+
+
+def current_principal() -> Principal | None:
+    """Who acts in the current context."""
+    return _principal.get()
+
+
+@contextmanager
+def tenant_context(principal: Principal) -> Iterator[str]:
+    """One transaction in which the database itself shows what the principal's tenant may see, and nothing else.
+
+    A tenant's principal works as kv_tenant with `kv.tenant` set until the end of the transaction, staff of the fleet
+    as kv_operator. Nested for the same plane it is a savepoint, and the outer tenant is set again afterwards.
+    Not for streaming responses: they are read after the block has ended.
+
+    Yields:
+        Alias of the connection.
+    """
+    alias = FLEET_PLANE if principal.tenant_id is None else TENANT_PLANE
+    before = _principal.get()
+    tokens = _plane.set(alias), _principal.set(principal)
+    try:
+        with transaction.atomic(using=alias):
+            _set_tenant(alias, principal.tenant_id)
+            yield alias
+            if connections[alias].savepoint_ids:
+                _set_tenant(alias, before.tenant_id if before else None)
+    finally:
+        _plane.reset(tokens[0])
+        _principal.reset(tokens[1])
+
+
+def _set_tenant(alias: str, tenant_id: UUID | None) -> None:
+    if alias == TENANT_PLANE:
+        with connections[alias].cursor() as cursor:
+            cursor.execute("SELECT set_config('kv.tenant', %s, true)", (str(tenant_id or ""),))
+
+
+# --- the registry of routes ---------------------------------------------------
+
+
+class Evidence(Enum):
+    """What a call leaves behind."""
+
+    AUDITED = "audited"  # exactly one event: intent, rights, keys, evidence, refusals
+    COUNTED = "counted"  # a number: reads, ingest, hints
+
+
+PUBLIC = "public"
+"""In place of roles: anybody may call it, logged in or not."""
+ANY = "any"
+"""In place of roles: whoever is known."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Who may call a route with one method, and what the call leaves behind."""
+
+    roles: frozenset[str]
+    evidence: Evidence
+
+    def allows(self, principal: Principal | None) -> bool:
+        """Whether the principal may."""
+        if PUBLIC in self.roles:
+            return True
+        return principal is not None and (ANY in self.roles or principal.may(*self.roles))
+
+
+def audited(*roles: str) -> Rule:
+    """Allowed to these roles; each call leaves one audit event."""
+    return Rule(frozenset(roles), Evidence.AUDITED)
+
+
+def counted(*roles: str) -> Rule:
+    """Allowed to these roles; calls are only counted."""
+    return Rule(frozenset(roles), Evidence.COUNTED)
+
+
+_registry: dict[str, dict[str, Rule]] = {}
+
+
+def register(name: str, rules: dict[str, Rule]) -> None:
+    """The route of this name may be called as the rules (by HTTP method) say.
+
+    Raises:
+        ImproperlyConfigured: the name is taken by other rules.
+    """
+    if _registry.get(name, rules) != rules:
+        raise ImproperlyConfigured(f"two routes are named {name!r}")
+    _registry[name] = rules
+
+
+def route(pattern: str, view: Callable[..., Any], name: str, *, regex: bool = False, **rules: Rule) -> URLPattern:
+    """A URL pattern with its entry in the registry.
+
+    Args:
+        pattern: as for `django.urls.path`; with `regex`, as for `re_path`.
+        view: what answers.
+        name: unique over all apps.
+        regex: the pattern is a regular expression.
+        rules: HTTP method → `audited(…)` or `counted(…)`. HEAD follows GET; OPTIONS tells nothing.
+    """
+    register(name, rules)
+    return re_path(pattern, view, name=name) if regex else django_path(pattern, view, name=name)
+
+
+def rule_for(name: str | None, method: str) -> Rule | None:
+    """The rule of a route and method; None = the method is not offered there."""
+    rules = _registry.get(name or "", {})
+    return rules.get("GET" if method == "HEAD" else method)
+
+
+def registry() -> dict[str, dict[str, Rule]]:
+    """A copy of all entries."""
+    return {name: dict(rules) for name, rules in _registry.items()}
+
+
+def unregistered(patterns: list[URLPattern | URLResolver] | None = None, prefix: str = "") -> list[str]:
+    """Patterns of the URL configuration that have no entry."""
+    found = []
+    for entry in get_resolver().url_patterns if patterns is None else patterns:
+        where = prefix + str(entry.pattern)
+        if isinstance(entry, URLResolver):
+            found += unregistered(entry.url_patterns, where)
+        elif not _registry.get(entry.name or ""):
+            found.append(where)
+    return found
+
+
+@checks.register(checks.Tags.urls)
+def check_routes(**kwargs: Any) -> list[checks.CheckMessage]:
+    """Each route has roles and evidence."""
+    return [
+        checks.Error(
+            f"the route {where!r} is in no permission registry", hint="Make it with access.route.", id="kvc.E001"
+        )
+        for where in unregistered()
+    ]
+
+
+@checks.register(checks.Tags.database)
+def check_database(databases: Sequence[str] | None = None, **kwargs: Any) -> Sequence[checks.CheckMessage]:
+    """The login roles are unprivileged and every table with a tenant is under forced RLS."""
+    found: list[checks.CheckMessage] = []
+    for alias in databases or ():
+        if connections[alias].settings_dict["USER"] != "kv_migrate":
+            found += [checks.Critical(problem, id="kvc.C001") for problem in sql.boot_problems(alias)]
+    return found
+
+
+# --- requests -----------------------------------------------------------------
+
+
+@cache
+def _authenticator() -> Callable[[HttpRequest], Principal | None]:
+    named = getattr(settings, "PRINCIPAL_AUTHENTICATOR", "tenants.authentication.principal_of")
+    made: Callable[[HttpRequest], Principal | None] = import_string(named)
+    return made
+
+
+class PrincipalMiddleware:
+    """Knows who calls, refuses what the registry does not allow, and runs the rest in the caller's context.
+
+    What answers 400 or more has no effect: its transaction is rolled back. Making the middleware is part of
+    start-up, under every server: routes without an entry end it here.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+        if missing := unregistered():
+            raise ImproperlyConfigured(f"routes that are in no permission registry: {', '.join(missing)}")
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        """The answer, after commit or roll-back."""
+        from kvconsole.infra import rest
+
+        try:
+            principal = _authenticator()(request)
+        except rest.Problem as problem:
+            return rest.problem_response(problem)
+        request.principal = principal  # type: ignore[attr-defined]
+        if principal is None:
+            return self.get_response(request)
+        with tenant_context(principal) as alias:
+            response = self.get_response(request)
+            if response.status_code >= 400:
+                transaction.set_rollback(True, using=alias)
+        return response
+
+    def process_view(self, request: HttpRequest, view: object, args: object, kwargs: object) -> HttpResponseBase | None:
+        """None where the registry allows the call, else the refusal."""
+        from kvconsole.infra import rest
+
+        match, principal = request.resolver_match, principal_of(request)
+        method = request.method or ""
+        if method == "OPTIONS":
+            return None
+        rule = rule_for(match.url_name if match else None, method)
+        if rule is None:
+            return rest.refuse(request, rest.Problem("method-not-allowed"))
+        if rule.allows(principal):
+            return None
+        return rest.refuse(request, rest.Problem("not-authenticated" if principal is None else "forbidden"))
+
+
+def principal_of(request: HttpRequest | Request) -> Principal | None:
+    """Who calls, as the middleware found."""
+    return getattr(getattr(request, "_request", request), "principal", None)
+
+
+class RoutePermission(BasePermission):
+    """DRF's question, answered by the registry too: a view that the middleware did not see is refused."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Whether the registry allows it."""
+        match = request.resolver_match
+        rule = rule_for(match.url_name if match else None, request.method or "")
+        return rule is not None and rule.allows(principal_of(request))
+
+
+def forbidden_page(request: HttpRequest) -> HttpResponse:
+    """The page that says a person may not; `frontend` replaces it by naming `FORBIDDEN_VIEW` in settings."""
+    named = getattr(settings, "FORBIDDEN_VIEW", "")
+    if named:
+        answer: HttpResponse = import_string(named)(request)
+        return answer
+    return HttpResponse("403 Forbidden", status=403, content_type="text/plain; charset=utf-8")

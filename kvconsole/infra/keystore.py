@@ -1,0 +1,186 @@
+"""Decides where secrets of namespaces, nodes, tenants and people live: in files of their own, never in PostgreSQL.
+
+One file per namespace generation (and per node, tenant or person's period) in a directory of mode 0700. A secret is
+made once, never changed, and destroyed for good: a marker stays in its place, so nothing can make it again. Backups of
+the database therefore hold no key, and destroying the file ends every copy of what was encrypted or keyed with it.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+from pathlib import Path
+from uuid import UUID
+
+from django.conf import settings
+
+SECRET_BYTES = 32
+PERIOD_SECONDS = 90 * 86_400
+"""A person's key is replaced after this long, so that what was sealed can be destroyed by period."""
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+class KeyStoreUnavailable(Exception):
+    """The key store is not configured or not safe; nothing was read or made."""
+
+
+class KeyMissing(LookupError):
+    """There is no such secret."""
+
+
+class KeyDestroyed(KeyMissing):
+    """The secret was destroyed; it can neither be read nor made again."""
+
+
+def namespace_name(digest: bytes, generation: int) -> str:
+    """The secret from which a namespace generation's subkeys come."""
+    return f"ns-{digest.hex()}-{generation}"
+
+
+def node_name(node: UUID | str) -> str:
+    """The secret from which a node's ticket keys come."""
+    return f"node-{node}"
+
+
+def tenant_name(tenant: UUID | str) -> str:
+    """The secret under which a tenant is named in the audit log."""
+    return f"tenant-{tenant}"
+
+
+def subject_name(subject: str, *, now: float) -> str:
+    """The secret under which a person or other actor is named, and its personal data sealed, in this period.
+
+    The subject's id is hashed: the name can be kept beside sealed data without saying whose it is.
+    """
+    text = f"kvconsole/subject/v1\0{subject}\0{int(now // PERIOD_SECONDS)}"
+    return f"subject-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+class KeyStore:
+    """The file provider."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def secret(self, name: str) -> bytes:
+        """The secret of this name.
+
+        Raises:
+            KeyDestroyed: it was destroyed.
+            KeyMissing: it was never made.
+            KeyStoreUnavailable: directory or file are not ours alone.
+        """
+        path = self._path(name)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            if self._gone(name).exists():
+                raise KeyDestroyed(name) from None
+            raise KeyMissing(name) from None
+        except OSError as e:
+            raise KeyStoreUnavailable(f"{path.name}: {e.strerror}") from e
+        with open(fd, "rb") as file:
+            if os.fstat(fd).st_mode & 0o077:
+                raise KeyStoreUnavailable(f"{path.name} can be read by others")
+            secret = file.read(SECRET_BYTES + 1)
+        if len(secret) != SECRET_BYTES:
+            raise KeyStoreUnavailable(f"{path.name} is damaged")
+        return secret
+
+    def ensure(self, name: str) -> bytes:
+        """The secret of this name, made now if there was none. It is on disk before anybody sees it.
+
+        Two callers at once get the same one: the first link wins.
+
+        Raises:
+            KeyDestroyed: it was destroyed.
+            KeyStoreUnavailable: it can neither be read nor made.
+        """
+        with contextlib.suppress(KeyMissing):
+            return self.secret(name)
+        if self._gone(name).exists():
+            raise KeyDestroyed(name)
+        self._check_directory()
+        path, part = self._path(name), self.directory / f".new-{secrets.token_hex(8)}"
+        try:
+            fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with open(fd, "wb") as file:
+                file.write(secrets.token_bytes(SECRET_BYTES))
+                file.flush()
+                os.fsync(fd)
+            with contextlib.suppress(FileExistsError):
+                os.link(part, path)
+        except OSError as e:
+            raise KeyStoreUnavailable(f"{path.name} cannot be made: {e.strerror}") from e
+        finally:
+            part.unlink(missing_ok=True)
+        self._sync()
+        if self._gone(name).exists():  # destroyed between our look and our link: the destruction holds
+            path.unlink(missing_ok=True)
+            self._sync()
+            raise KeyDestroyed(name)
+        return self.secret(name)
+
+    def destroy(self, name: str) -> bool:
+        """The secret is gone for good, and the directory says so after a power cut too.
+
+        Returns:
+            Whether there was one. Either way it can never be made again.
+        """
+        self._check_directory()
+        path, gone = self._path(name), self._gone(name)
+        os.close(os.open(gone, os.O_WRONLY | os.O_CREAT, 0o600))
+        self._sync()
+        there = path.exists()
+        if there:
+            with open(path, "r+b") as file:
+                file.write(bytes(SECRET_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+            path.unlink(missing_ok=True)
+            self._sync()
+        return there
+
+    def problems(self) -> list[str]:
+        """Why the store cannot be used; empty when it can."""
+        try:
+            self._check_directory()
+        except KeyStoreUnavailable as e:
+            return [str(e)]
+        return []
+
+    def _path(self, name: str) -> Path:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"not a name of a secret: {name!r}")
+        return self.directory / f"{name}.key"
+
+    def _gone(self, name: str) -> Path:
+        return self.directory / f"{name}.gone"
+
+    def _check_directory(self) -> None:
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            mode = self.directory.stat().st_mode
+        except OSError as e:
+            raise KeyStoreUnavailable(f"the key store's directory: {e.strerror}") from e
+        if mode & 0o077:
+            raise KeyStoreUnavailable("the key store's directory is open to others: it must have mode 0700")
+
+    def _sync(self) -> None:
+        fd = os.open(self.directory, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def keystore() -> KeyStore:
+    """The store that the settings name.
+
+    Raises:
+        KeyStoreUnavailable: KVC_KEYSTORE_DIR is not set.
+    """
+    if not settings.KEYSTORE_DIR:
+        raise KeyStoreUnavailable("KVC_KEYSTORE_DIR is not set")
+    return KeyStore(Path(settings.KEYSTORE_DIR))
