@@ -23,6 +23,8 @@ AGENT_NETWORKS = env.items("KVC_AGENT_NETWORKS", "127.0.0.0/8")
 KEYSTORE_DIR = env.text("KVC_KEYSTORE_DIR", "")
 VALKEY_URL = env.text("KVC_VALKEY_URL", "redis://127.0.0.1:6379/0")
 SHARD = env.number("KVC_SHARD", 0)
+METRICS_TOKEN = env.text("KVC_METRICS_TOKEN", "")
+"""Bearer that `/metrics` asks for; empty: open, for loopback."""
 
 # --- database: one login role per kind of process ------------------------
 DB_ROLES = ("migrate", "tenant", "operator", "ingest", "router", "seq", "audit")
@@ -79,6 +81,7 @@ MIDDLEWARE = [
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
     "kvconsole.infra.rest.RequestIdMiddleware",
+    "kvconsole.plumbing.CountRequests",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -115,6 +118,7 @@ TIME_ZONE = "UTC"
 
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
+WHITENOISE_USE_FINDERS = True
 STATICFILES_DIRS = [("vendor/plotly", Path(plotly.__file__).parent / "package_data")]
 LOGIN_URL = "/login"
 LOGIN_REDIRECT_URL = "/"
@@ -174,3 +178,15 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_TRANSPORT_OPTIONS = {"global_keyprefix": "kvc-celery:", "socket_connect_timeout": 5}
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_TASK_TIME_LIMIT = 300
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": "INFO"},
+    "loggers": {"django": {"level": "WARNING"}, "httpx": {"level": "WARNING"}, "celery": {"level": "WARNING"}},
+}

@@ -1,0 +1,36 @@
+"""The `web` process: Django for HTTP, Channels for `/ws/…`.
+
+An Origin that is not ours is refused before a socket is accepted. A socket path that nobody serves is closed, not
+answered with an exception.
+"""
+
+import os
+from typing import Any
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", f"kvconsole.settings.{os.environ.get('KVC_ENV', 'dev')}")
+
+from django.core.asgi import get_asgi_application
+
+pages = get_asgi_application()
+
+from channels.routing import ProtocolTypeRouter, URLRouter
+from channels.security.websocket import AllowedHostsOriginValidator
+from channels.sessions import SessionMiddlewareStack
+from django.urls import re_path
+
+from catalog.consumers import websocket_urlpatterns
+from kvconsole.plumbing import refuse_bad_start
+
+refuse_bad_start()
+
+
+async def nobody(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """Closes a socket whose path nobody serves (HTTP 403 before the handshake)."""
+    await receive()
+    await send({"type": "websocket.close", "code": 4404})
+
+
+sockets = URLRouter([*websocket_urlpatterns, re_path(r"", nobody)])
+application = ProtocolTypeRouter(
+    {"http": pages, "websocket": AllowedHostsOriginValidator(SessionMiddlewareStack(sockets))}
+)

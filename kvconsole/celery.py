@@ -1,0 +1,24 @@
+"""Celery: wakes people up. A message holds a task's name and an id; the task reads its row and ignores what is not due.
+
+The list of tasks is closed: what is not in a module named here is refused. This is the only place that imports tasks.
+"""
+
+import importlib.util
+import os
+
+from celery import Celery
+from celery.signals import setup_logging
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", f"kvconsole.settings.{os.environ.get('KVC_ENV', 'dev')}")
+
+TASKS = ("tenants.tasks", "audit.tasks", "catalog.tasks", "routing.tasks")
+
+app = Celery("kvconsole")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.conf.imports = [name for name in TASKS if importlib.util.find_spec(name)]
+app.conf.beat_schedule = {}
+
+
+@setup_logging.connect
+def keep_logging(**_: object) -> None:
+    """Celery leaves logging as Django set it up."""

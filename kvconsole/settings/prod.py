@@ -1,0 +1,53 @@
+"""Production: TLS in front, secrets from files, and no way to start with a demonstration's leftovers."""
+
+from urllib.parse import urlsplit
+
+from kvconsole.settings.base import *
+from kvconsole.settings.base import (
+    ALLOWED_HOSTS,
+    COMMANDER_URL,
+    CONSOLE_URL,
+    INGEST_URLS,
+    KEYSTORE_DIR,
+    SECRET_KEY,
+    env,
+)
+
+DEBUG = False
+DEMO = False
+"""A demonstration account in the database keeps `web` from starting (`kvconsole.plumbing.refuse_demo`)."""
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+METRICS_TOKEN = env.text("KVC_METRICS_TOKEN", None)
+
+
+def _speaks_plainly(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme != "https" and parts.hostname not in LOOPBACK
+
+
+if len(SECRET_KEY) < 50 or SECRET_KEY.startswith(("development-only", "test-only", "django-insecure")):
+    env.problems.append("KVC_SECRET_KEY is shorter than 50 characters or was made for development")
+if urlsplit(CONSOLE_URL).scheme != "https":
+    env.problems.append(f"KVC_CONSOLE_URL must be https: {CONSOLE_URL}")
+env.problems += [f"plain HTTP off loopback: {url}" for url in (*INGEST_URLS, COMMANDER_URL) if _speaks_plainly(url)]
+if "*" in ALLOWED_HOSTS or urlsplit(CONSOLE_URL).hostname not in ALLOWED_HOSTS:
+    env.problems.append("KVC_ALLOWED_HOSTS must name the host of KVC_CONSOLE_URL, and no wildcard")
+if not KEYSTORE_DIR:
+    env.problems.append("KVC_KEYSTORE_DIR is not set")
+
+SECURE_SSL_REDIRECT = True
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
+SECURE_HSTS_SECONDS = 365 * 24 * 3600
+SECURE_HSTS_INCLUDE_SUBDOMAINS = True
+SECURE_HSTS_PRELOAD = True
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = LANGUAGE_COOKIE_SECURE = True
+SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "__Host-kvc", "__Host-kvc-csrf"
+if env.flag("KVC_BEHIND_PROXY"):
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+WHITENOISE_USE_FINDERS = False
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},
+}
+env.check()
