@@ -1,1 +1,1 @@
-"""The writer's memory of a shard: where each key stands, who holds what, and what a step changes. No database in here."""
+"""The writer's memory of a shard: where keys stand, who holds what, what a step changes. No database in here."""

@@ -109,13 +109,20 @@ class Touched:
     """What folded steps changed. The store writes it; the pictures count it; the pipeline reads the notes."""
 
     # for the store, by id: values are read from the memory when the commit is prepared
-    born: dict[int, tuple[int, bytes | None, int, int]] = field(default_factory=dict)
+    born: list[int] = field(default_factory=list)
+    """New segments."""
     grown: list[tuple[int, int, bytes]] = field(default_factory=list)
+    """(segment, offset, keys of 16 bytes) of newly placed keys."""
     placed: set[tuple[int, int]] = field(default_factory=set)
+    """(owner, segment) of placements that changed; `fresh` of those that began."""
+    fresh: set[tuple[int, int]] = field(default_factory=set)
     held: set[tuple[int, int]] = field(default_factory=set)
+    """(keyspace, owner) of holdings that changed."""
     owners: set[int] = field(default_factory=set)
     sources: set[int] = field(default_factory=set)
     keyspaces: set[int] = field(default_factory=set)
+    claimed: set[int] = field(default_factory=set)
+    """Keyspaces that came to another tenant: their rows follow."""
     # for the pictures, in blocks
     added: Counter[tuple[int, str, int, int]] = field(default_factory=Counter)
     """(source, tier, keyspace, family) → blocks that came, moved ones not counted."""

@@ -51,9 +51,9 @@ def connect(role: str, *, autocommit: bool = True) -> psycopg.Connection:
 
 
 @cache
-def named(package: str) -> dict[str, LiteralString]:
-    """The statements of `<package>/sql/queries.sql`, by the name in their `-- name: x` header."""
-    text = resources.files(package).joinpath("sql", "queries.sql").read_text()
+def named(package: str, file: str = "queries.sql") -> dict[str, LiteralString]:
+    """The statements of `<package>/sql/<file>`, by the name in their `-- name: x` header."""
+    text = resources.files(package).joinpath("sql", file).read_text()
     parts = re.split(r"^-- name: *(\w+).*$", text, flags=re.MULTILINE)
     return {name: cast(LiteralString, body.strip()) for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 

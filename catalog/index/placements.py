@@ -1,0 +1,397 @@
+"""Decides what an owner holds: bit masks over segments, states by exception, holdings and digests kept by difference.
+
+The rules are those of `kvcore.fold` (the reference form); here they run on masks. Called by `Memory.apply` with the
+runs of a batch. No Python object exists per key.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from catalog.index.steps import (
+    ADD,
+    ADDS,
+    CLEAR,
+    CONTROL,
+    DROP,
+    LIST,
+    LOSE,
+    MOVE,
+    NO_FAMILY,
+    RESET,
+    STATE,
+    Owner,
+    Touched,
+    Work,
+)
+from kvcore.blocks import TRANSITIONS, VOLATILE
+
+FULL = 2**64 - 1
+Mask = int
+COMMITTED = "committed"
+PASSING = ("transferring", "evicting")
+"""States that end when a block is announced again; `referenced` and `quarantined` outlive that."""
+_STEPS = {(b.value, a.value) for b, a in TRANSITIONS if b is not None}
+
+
+def may_become(before: str, after: str) -> bool:
+    """Whether a held block may be told to go from one state to the other (`kvcore.fold`)."""
+    if after == "quarantined":
+        return before in (COMMITTED, after)
+    before = COMMITTED if before == "quarantined" else before
+    return before == after or (before, after) in _STEPS
+
+
+@dataclass(slots=True)
+class Run:
+    """Consecutive keys of one step in one segment. `of` gives (offset, lo, hi) of each key, for the rare parts."""
+
+    seg: int
+    family: int
+    keyspace: int
+    mask: Mask
+    count: int
+    lo: int
+    hi: int
+    first: int
+
+
+@dataclass(slots=True)
+class Listing:
+    """What an inventory has listed so far: owner's tier → segment → mask, and tier → keyspace → sums."""
+
+    masks: dict[str, dict[int, Mask]] = field(default_factory=lambda: defaultdict(dict))
+    sums: dict[str, dict[int, list[int]]] = field(default_factory=lambda: defaultdict(dict))
+
+
+class Placements:
+    """Who holds what. Owners are numbered; retired ones leave their placements to `drain`."""
+
+    def __init__(self) -> None:
+        self.owners: dict[int, Owner] = {}
+        self.owner_of: dict[tuple[int, str], int] = {}
+        """(source, tier) → number of the live owner."""
+        self.next_owner = 1
+        self.place: dict[int, dict[int, Mask]] = {}
+        """Live owner → segment → mask; never an empty mask."""
+        self.states: dict[tuple[int, int], dict[str, Mask]] = {}
+        """(owner, segment) → state → mask, where some are not committed."""
+        self.holding: dict[int, dict[int, list[int]]] = {}
+        """Live owner → keyspace → [blocks, lo, hi], the sums of `kvcore.keys.digest_add`."""
+        self.resident: dict[int, int] = {}
+        """Family → (key, owner) pairs; those of retired owners leave it as they are drained."""
+        self.refs: list[int] = []
+        """Placements by segment, retired and undrained ones included."""
+        self.unused: set[int] = set()
+        """Segments that nobody holds."""
+        self.ghosts: deque[tuple[int, dict[int, Mask]]] = deque()
+        """What retired owners held and was not drained."""
+        self.seg_ks = np.zeros(1024, np.int32)
+        self.seg_fam = np.zeros(1024, np.int32)
+        self._listing: dict[int, Listing] = {}
+        self._offs = np.zeros(0, np.int64)
+        self._keys = np.zeros((0, 2), np.uint64)
+
+    # ---------------------------------------------------------------- owners
+    def owner(self, source: int, tier: str, t: Touched) -> int:
+        """The live owner, made if there is none."""
+        o = self.owner_of.get((source, tier))
+        if o is None:
+            o = self.owner_of[source, tier] = self.next_owner
+            self.next_owner += 1
+            self.owners[o] = Owner(o, source, tier)
+            self.place[o], self.holding[o] = {}, {}
+            t.owners.add(o)
+        return o
+
+    def retire(self, source: int, tier: str, reason: str, t: Touched) -> None:
+        """What the owner held is void at once, however much it is; `drain` takes it away later."""
+        o = self.owner_of.pop((source, tier), None)
+        if o is None:
+            return
+        self.owners[o].retired = True
+        t.owners.add(o)
+        self.ghosts.append((o, self.place.pop(o)))
+        for ks, (blocks, _, _) in self.holding.pop(o).items():
+            t.dropped[source, tier, reason, ks, NO_FAMILY] += blocks
+
+    def drain(self, limit: int) -> tuple[list[tuple[int, int]], list[int]]:
+        """Up to `limit` placements of retired owners are gone: ((owner, segment) …, owners of which none is left)."""
+        gone: list[tuple[int, int]] = []
+        over: list[int] = []
+        while self.ghosts and len(gone) < limit:
+            o, held = self.ghosts[0]
+            while held and len(gone) < limit:
+                seg, mask = held.popitem()
+                gone.append((o, seg))
+                self._released(o, seg, mask)
+            if not held:
+                self.ghosts.popleft()
+                over.append(o)
+        return gone, over
+
+    def _released(self, o: int, seg: int, mask: Mask) -> None:
+        """A placement is gone from the books."""
+        self.states.pop((o, seg), None)
+        self._resident(int(self.seg_fam[seg]), -mask.bit_count())
+        self._unref(seg)
+
+    def _unref(self, seg: int) -> None:
+        self.refs[seg] -= 1
+        if not self.refs[seg]:
+            self.unused.add(seg)
+
+    def _ref(self, seg: int) -> None:
+        self.refs[seg] += 1
+        self.unused.discard(seg)
+
+    def _resident(self, family: int, blocks: int) -> None:
+        n = self.resident.get(family, 0) + blocks
+        if n:
+            self.resident[family] = n
+        else:
+            self.resident.pop(family, None)
+
+    # ------------------------------------------------------------------ runs
+    def fold(self, steps: list[Work], runs: list[list[int]], masks: bytes, sums: list[list[int]], t: Touched) -> None:
+        """Each run changes its owner's mask, in the order of the steps."""
+        controls = deque(i for i, w in enumerate(steps) if w.kind in CONTROL)
+        for r, ((e, seg, i, ln, fam), (lo, hi)) in enumerate(zip(runs, sums, strict=True)):
+            while controls and controls[0] < e:
+                self._control(steps[controls.popleft()], t)
+            w = steps[e]
+            run = Run(seg, fam, w.keyspace, int.from_bytes(masks[32 * r : 32 * r + 32], "little"), ln, lo, hi, i)
+            if w.kind == ADD or w.kind == ADDS:
+                if w.source in self._listing:
+                    self._listed(w, run)
+                elif new := self._add(self.owner(w.source, w.tier, t), run, t):
+                    t.added[w.source, w.tier, w.keyspace, fam] += new
+            elif w.kind == DROP:
+                if gone := self._drop(w, run, t):
+                    t.dropped[w.source, w.tier, w.reason, w.keyspace, fam] += gone
+            elif w.kind == MOVE:
+                self._move(w, run, t)
+            elif w.kind == STATE:
+                self._state(w, run, t)
+        while controls:
+            self._control(steps[controls.popleft()], t)
+
+    def _add(self, o: int, run: Run, t: Touched, announced: bool = True) -> int:
+        """Blocks that were not held before; a repeated announcement ends passing states only, a move all of them."""
+        d, seg, mask = self.place[o], run.seg, run.mask
+        before = d.get(seg)
+        if before is None:
+            new = d[seg] = mask
+            self.refs[seg] += 1
+            if self.refs[seg] == 1:
+                self.unused.discard(seg)
+            t.fresh.add((o, seg))
+        else:
+            new = mask & ~before
+            if new:
+                d[seg] = before | mask
+            if self.states and (o, seg) in self.states:
+                self._forget_states(o, seg, mask, PASSING if announced else None, t)
+        if not new:
+            return 0
+        n = new.bit_count()
+        t.placed.add((o, seg))
+        self._resident(run.family, n)
+        self._count(o, run, new, n, 1, t)
+        return n
+
+    def _drop(self, w: Work, run: Run, t: Touched) -> int:
+        """Blocks that were held and are not any more; the others of the run are noted."""
+        o = self.owner_of.get((w.source, w.tier))
+        held = self.place[o].get(run.seg, 0) if o is not None else 0
+        gone = held & run.mask
+        n = gone.bit_count()
+        if n != run.count:
+            t.unheld[w.source, w.tag] += run.count - n
+        if not n or o is None or w.tier == w.to:  # a move onto itself says only that the blocks are there
+            return 0
+        left = held & ~gone
+        if left:
+            self.place[o][run.seg] = left
+            if self.states and (o, run.seg) in self.states:
+                self._forget_states(o, run.seg, gone, None, t)
+        else:
+            del self.place[o][run.seg]
+            self.states.pop((o, run.seg), None)
+            self._unref(run.seg)
+        t.placed.add((o, run.seg))
+        self._resident(run.family, -n)
+        self._count(o, run, gone, n, -1, t)
+        return n
+
+    def _move(self, w: Work, run: Run, t: Touched) -> None:
+        gone = self._drop(w, run, t)
+        if w.tier == w.to:
+            return
+        if gone:
+            t.moved[w.source, w.tier, w.to, w.keyspace, run.family] += gone
+        new = self._add(self.owner(w.source, w.to, t), run, t, announced=False)
+        if new > gone:
+            t.added[w.source, w.to, w.keyspace, run.family] += new - gone
+
+    def _count(self, o: int, run: Run, flipped: Mask, n: int, sign: int, t: Touched) -> None:
+        """The holding follows `n` blocks that came (+1) or went (−1)."""
+        lo, hi = (run.lo, run.hi) if n == run.count else self._sums(run, flipped)
+        by_ks = self.holding[o]
+        h = by_ks.get(run.keyspace)
+        if h is None:
+            h = by_ks[run.keyspace] = [0, 0, 0]
+        h[0] += sign * n
+        h[1] = (h[1] + sign * lo) & FULL
+        h[2] = (h[2] + sign * hi) & FULL
+        if not h[0]:
+            del by_ks[run.keyspace]
+        t.held.add((run.keyspace, o))
+
+    def _sums(self, run: Run, part: Mask) -> tuple[int, int]:
+        """Sums over those keys of the run whose offsets are in `part`, each once."""
+        at = slice(run.first, run.first + run.count)
+        lo = hi = 0
+        for off, (a, b) in zip(self._offs[at].tolist(), self._keys[at].tolist(), strict=True):
+            if part >> off & 1:
+                part ^= 1 << off
+                lo, hi = lo + a, hi + b
+        return lo, hi
+
+    # ---------------------------------------------------------------- states
+    def _state(self, w: Work, run: Run, t: Touched) -> None:
+        o = self.owner_of.get((w.source, w.tier))
+        held = (self.place[o].get(run.seg, 0) if o is not None else 0) & run.mask
+        if held.bit_count() != run.count:
+            t.unheld[w.source, w.tag] += run.count - held.bit_count()
+        if o is None or not held:
+            return
+        by_state = dict(self.states.get((o, run.seg), {}))
+        changing = 0
+        rest = held
+        for state, mask in (*by_state.items(), (COMMITTED, -1)):
+            part = rest & mask
+            rest &= ~part
+            if not part or state == w.state:
+                continue
+            if may_become(state, w.state):
+                changing |= part
+            else:
+                t.illegal[w.source, w.tag] += part.bit_count()
+        if not changing:
+            return
+        by_state = {s: m & ~changing for s, m in by_state.items()}
+        if w.state != COMMITTED:
+            by_state[w.state] = by_state.get(w.state, 0) | changing
+        self._keep_states(o, run.seg, by_state)
+        t.placed.add((o, run.seg))
+
+    def _forget_states(self, o: int, seg: int, mask: Mask, which: tuple[str, ...] | None, t: Touched) -> None:
+        """Those of `mask` are committed now: out of every exception, or out of `which`."""
+        before = self.states[o, seg]
+        after = {s: m & ~mask if which is None or s in which else m for s, m in before.items()}
+        if after != before:
+            self._keep_states(o, seg, after)
+            t.placed.add((o, seg))
+
+    def _keep_states(self, o: int, seg: int, by_state: dict[str, Mask]) -> None:
+        by_state = {s: m for s, m in by_state.items() if m}
+        if by_state:
+            self.states[o, seg] = by_state
+        else:
+            self.states.pop((o, seg), None)
+
+    # -------------------------------------------------------------- controls
+    def _control(self, w: Work, t: Touched) -> None:
+        if w.kind == LIST:
+            self._listing[w.source] = Listing()
+        elif w.kind == CLEAR and w.keyspaces is not None:
+            for tier in w.tiers or self.tiers(w.source):
+                self._clear_keyspaces(w, tier, t)
+        elif w.kind in (CLEAR, RESET, LOSE):
+            tiers = tuple(VOLATILE) if w.kind == RESET else w.tiers if w.kind == CLEAR else ()
+            for tier in tiers or self.tiers(w.source):
+                self.retire(w.source, tier, w.reason or w.kind, t)
+        else:
+            self._replace(w, t)
+
+    def tiers(self, source: int) -> list[str]:
+        """Tiers of which the source has a live owner."""
+        return [tier for s, tier in self.owner_of if s == source]
+
+    def _clear_keyspaces(self, w: Work, tier: str, t: Touched) -> None:
+        o = self.owner_of.get((w.source, tier))
+        if o is None or w.keyspaces is None:
+            return
+        for seg in self.segments(o, w.keyspaces):
+            mask = self.place[o].pop(seg)
+            fam, ks = int(self.seg_fam[seg]), int(self.seg_ks[seg])
+            self._released(o, seg, mask)
+            t.placed.add((o, seg))
+            t.dropped[w.source, tier, w.reason or w.kind, ks, fam] += mask.bit_count()
+        for ks in w.keyspaces:
+            if self.holding[o].pop(ks, None):
+                t.held.add((ks, o))
+
+    def segments(self, o: int, keyspaces: tuple[int, ...]) -> list[int]:
+        """Segments of the keyspaces of which the owner holds something."""
+        segs = np.fromiter(self.place[o], np.int64, len(self.place[o]))
+        return [int(s) for s in segs[np.isin(self.seg_ks[segs], keyspaces)]]
+
+    def _listed(self, w: Work, run: Run) -> None:
+        listing = self._listing[w.source]
+        masks, by_ks = listing.masks[w.tier], listing.sums[w.tier]
+        before = masks.get(run.seg, 0)
+        new = run.mask & ~before
+        masks[run.seg] = before | run.mask
+        n = new.bit_count()
+        lo, hi = (run.lo, run.hi) if n == run.count else self._sums(run, new)
+        h = by_ks.setdefault(w.keyspace, [0, 0, 0])
+        h[0], h[1], h[2] = h[0] + n, (h[1] + lo) & FULL, (h[2] + hi) & FULL
+
+    def _replace(self, w: Work, t: Touched) -> None:
+        """The inventory's end: each tier holds exactly what was listed; the sums are those of the list."""
+        listing = self._listing.pop(w.source, None) or Listing()
+        for tier in w.tiers or {*self.tiers(w.source), *listing.masks}:
+            masks, sums = listing.masks.get(tier, {}), listing.sums.get(tier, {})
+            if not masks and (w.source, tier) not in self.owner_of:
+                continue
+            o = self.owner(w.source, tier, t)
+            for seg in [*(s for s in self.place[o] if s not in masks), *masks]:
+                self._settle(o, tier, seg, masks.get(seg, 0), w, t)
+            before, self.holding[o] = self.holding[o], sums
+            t.held.update((ks, o) for ks in {*before, *sums} if before.get(ks) != sums.get(ks))
+
+    def _settle(self, o: int, tier: str, seg: int, after: Mask, w: Work, t: Touched) -> None:
+        """The owner holds exactly `after` of the segment."""
+        before = self.place[o].get(seg, 0)
+        ks, fam = int(self.seg_ks[seg]), int(self.seg_fam[seg])
+        came, gone = after & ~before, before & ~after
+        if (o, seg) in self.states:
+            self._forget_states(o, seg, gone, None, t)
+        if (o, seg) in self.states:
+            self._forget_states(o, seg, after, PASSING, t)
+        if came:
+            t.added[w.source, tier, ks, fam] += came.bit_count()
+        if gone:
+            t.dropped[w.source, tier, "inventory", ks, fam] += gone.bit_count()
+        if not came and not gone:
+            return
+        t.placed.add((o, seg))
+        self._resident(fam, came.bit_count() - gone.bit_count())
+        if not before:
+            self._ref(seg)
+            t.fresh.add((o, seg))
+        if after:
+            self.place[o][seg] = after
+        else:
+            del self.place[o][seg]
+            self._unref(seg)
+
+    def live(self) -> Iterator[tuple[int, int, Mask]]:
+        """All placements of live owners: (owner, segment, mask)."""
+        for o, held in self.place.items():
+            for seg, mask in held.items():
+                yield o, seg, mask
