@@ -146,8 +146,8 @@ class Console:
         return directory
 
     def _wait_agent(self, name: str) -> None:
-        host, port = json.loads((self.agents[name] / "agent.json").read_text())["listen"].rsplit(":", 1)
-        self.wait(f"http://{host}:{port}/v1/status", name)
+        place = json.loads((self.agents[name] / "agent.json").read_text())
+        self.wait(f"http://{place['host']}:{place['port']}/v1/status", name)
 
     def login(self, page, username: str = "operator") -> None:
         """The browser page is logged in as a demo user and shows the first page."""

@@ -11,6 +11,8 @@ BASE_DIR = Path(__file__).resolve().parents[2]
 
 SECRET_KEY = env.text("KVC_SECRET_KEY", None)
 DEBUG = False
+DEMO = False
+"""Whether demonstration accounts may exist."""
 ALLOWED_HOSTS = env.items("KVC_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
 
 # --- processes -----------------------------------------------------------

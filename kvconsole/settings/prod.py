@@ -15,7 +15,7 @@ from kvconsole.settings.base import (
 
 DEBUG = False
 DEMO = False
-"""A demonstration account in the database keeps `web` from starting (`kvconsole.plumbing.refuse_demo`)."""
+"""A demonstration account in the database keeps `web` from starting (`kvconsole.plumbing.refuse_bad_start`)."""
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 METRICS_TOKEN = env.text("KVC_METRICS_TOKEN", None)

@@ -7,6 +7,6 @@ os.environ.setdefault("KVC_SECRET_KEY", "test-only-" + "0" * 40)
 from kvconsole.settings.base import *
 from kvconsole.settings.base import env
 
-DEMO = False
+DEMO = True
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 env.check()

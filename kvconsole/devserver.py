@@ -1,0 +1,246 @@
+"""`make up`: the whole console with a reference fleet under one supervisor, from nothing but the wheels.
+
+Order: servers, database, seed, console, agents, replay. The address is printed when the first page is really served.
+State is in `.dev`, readable by nobody else; one supervisor at a time holds its lock.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TextIO
+
+from kvconsole.embedded import Postgres, Valkey
+from kvconsole.programs import PROGRAMS, PYTHON, Site
+from kvconsole.serverprocess import CLONE, ServerFailed, free_port
+from kvconsole.supervisor import Child, Console, Supervisor
+
+DATABASE = "kvconsole"
+READY_SECONDS = 120.0
+FLEET = {
+    "eu-01": {"region": "eu-central", "zone": "eu-central-1a", "rack": "r1", "role": "mixed"},
+    "eu-02": {"region": "eu-central", "zone": "eu-central-1b", "rack": "r2", "role": "mixed"},
+    "us-01": {"region": "us-east", "zone": "us-east-1a", "rack": "r1", "role": "mixed"},
+    "us-02": {"region": "us-east", "zone": "us-east-1b", "rack": "r2", "role": "mixed"},
+}
+TIERS = ("hbm=32MiB", "pinned=16MiB", "dram=64MiB", "ssd=256MiB", "remote=96MiB")
+"""Small enough that marks are reached within minutes and four nodes fit beside everything else."""
+
+
+class NotStarted(RuntimeError):
+    """A step of the start failed; the message says which and why."""
+
+
+class Dev:
+    """One development console over one state directory."""
+
+    def __init__(self, state: Path, console: Console) -> None:
+        self.state, self.console = state, console
+        self.logs = state / "logs"
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self.supervisor = Supervisor(console)
+        self.postgres = Postgres(state / "postgres", log=self.logs / "postgres.log")
+        self.valkey = Valkey(state / "valkey", log=self.logs / "valkey.log")
+        self.remote = Valkey(state / "remote", persist=False, log=self.logs / "remote.log")
+        self.site: Site | None = None
+        self.known: dict[str, str] = _read_json(state / "known.json")
+
+    # --- steps ---
+
+    def start_servers(self) -> None:
+        """PostgreSQL and both Valkeys answer."""
+        servers = {"postgres": self.postgres, "valkey": self.valkey, "remote": self.remote}
+        with ThreadPoolExecutor(len(servers)) as pool:
+            list(pool.map(lambda server: server.start(), servers.values()))
+        self.supervisor.servers.update(servers)
+        self.site = Site(self.state, database=self.postgres.env(DATABASE), valkey_url=self.valkey.url)
+
+    def prepare_database(self) -> None:
+        """The schema is that of this checkout, and the demonstration's tenants, models and people exist."""
+        assert self.site is not None
+        if not self.postgres.has_database(DATABASE):
+            self.postgres.create_database(DATABASE)
+        now = _digest_of_migrations()
+        if self.known.get("migrations") != now:
+            self.console.say("up", "migrating the database")
+            self._manage("migrate", "--verbosity", "0", env=self.site.env_for(roles=("migrate",)))
+            self._remember(migrations=now, seeded="")
+        if not self.known.get("seeded") or not (self.state / "logins").exists():
+            self._manage("seed_demo", "--logins", str(self.state / "logins"), env=self.site.operator_env())
+            self._remember(seeded="yes")
+
+    def start_console(self) -> None:
+        """The processes of the console run and the log-in page is served."""
+        assert self.site is not None
+        names = list(PROGRAMS)
+        self.supervisor.add(*(self._child(name, self.site.command(name), self.site.env(name)) for name in names))
+        self._wait_for(f"{self.site.url('web')}/login")
+
+    def start_fleet(self) -> None:
+        """Four agents are enrolled and run."""
+        assert self.site is not None
+        for name in ("commander", "ingest"):
+            self._wait_for(f"{self.site.url(name)}/healthz")
+        missing = [name for name in FLEET if not (self.state / "agents" / name / "agent.json").exists()]
+        if missing:
+            self._enrol(missing)
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("KVC_", "DJANGO_"))} | {"PYTHONUNBUFFERED": "1"}
+        directories = {name: str(self.state / "agents" / name) for name in FLEET}
+        commands = {name: [PYTHON, "-m", "nodeagent", "run", "--dir", path] for name, path in directories.items()}
+        self.supervisor.add(*(self._child(name, command, env) for name, command in commands.items()))
+
+    def start_replay(self) -> None:
+        """A made trace drives the fleet, again and again."""
+        assert self.site is not None
+        trace = self.state / "trace.jsonl"
+        if not trace.exists():
+            self._manage("make_trace", str(trace), env=self.site.operator_env())
+        command = [PYTHON, "manage.py", "replay", str(trace), "--loop"]
+        self.supervisor.add(self._child("replay", command, self.site.operator_env()))
+
+    # --- inside ---
+
+    def _child(self, name: str, command: list[str], env: dict[str, str]) -> Child:
+        return Child(name, command, env, console=self.console, logs=self.logs)
+
+    def _enrol(self, names: list[str]) -> None:
+        assert self.site is not None
+        listen = {name: f"127.0.0.1:{free_port()}" for name in names}
+        details = {name: ",".join(f"{k}={v}" for k, v in FLEET[name].items()) for name in names}
+        places = [f"{name}=http://{listen[name]},{details[name]}" for name in names]
+        made = json.loads(self._manage("add_node", *places, env=self.site.operator_env()))
+        for name in names:
+            directory = self.state / "agents" / name
+            self._run(
+                "join", "--console", self.site.url("web"), "--token", made[name]["enrolment_token"],
+                "--dir", str(directory), "--name", name, "--listen", listen[name], "--profile", "ref-1k",
+                "--remote", self.remote.url, *(x for tier in TIERS for x in ("--tier", tier)),
+            )  # fmt: skip
+
+    def _run(self, *arguments: str) -> None:
+        done = subprocess.run([PYTHON, "-m", "nodeagent", *arguments], cwd=CLONE, capture_output=True, text=True)
+        if done.returncode:
+            raise NotStarted(f"nodeagent {arguments[0]}: {done.stderr[-2000:]}")
+
+    def _manage(self, *arguments: str, env: dict[str, str]) -> str:
+        command = [PYTHON, "manage.py", *arguments]
+        done = subprocess.run(command, cwd=CLONE, env=env, capture_output=True, text=True)
+        if done.returncode:
+            raise NotStarted(f"manage.py {arguments[0]}: {(done.stderr or done.stdout)[-3000:]}")
+        return done.stdout
+
+    def _wait_for(self, url: str) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        self.supervisor.run(lambda: _answers(url) or time.monotonic() > deadline, period=0.1)
+        if not self.supervisor.stopping.is_set() and time.monotonic() > deadline:
+            raise NotStarted(f"{url} was not served within {READY_SECONDS:.0f} s; see {self.logs}")
+
+    def _remember(self, **facts: str) -> None:
+        self.known |= facts
+        (self.state / "known.json").write_text(json.dumps(self.known))
+
+
+def _read_json(path: Path) -> dict[str, str]:
+    try:
+        known: dict[str, str] = json.loads(path.read_text())
+        return known
+    except (OSError, ValueError):
+        return {}
+
+
+def _digest_of_migrations() -> str:
+    files = sorted([*CLONE.glob("*/migrations/*.py"), *CLONE.glob("*/sql/*.sql")])
+    return hashlib.blake2b(b"".join(f.read_bytes() for f in files), digest_size=16).hexdigest()
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - our own address
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+@contextlib.contextmanager
+def only_one(state: Path) -> Iterator[TextIO]:
+    """Holds the directory. Raises `NotStarted` with the running one's address when somebody else does."""
+    state.mkdir(parents=True, exist_ok=True)
+    state.chmod(0o700)
+    with (state / "lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.seek(0)
+            raise NotStarted(f"already running from this directory: {lock.read().strip() or 'starting'}") from None
+        lock.truncate(0)
+        yield lock
+        lock.truncate(0)
+
+
+def reset(state: Path) -> None:
+    """Everything that `make up` keeps is gone: databases, keys, agents, log-ins."""
+    for server in (Postgres(state / "postgres"), Valkey(state / "valkey"), Valkey(state / "remote")):
+        server.remove()
+    for path in state.iterdir():
+        if path.name != "lock":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def serve(state: Path, lock: TextIO, *, replay: bool) -> None:
+    """Starts everything, says where it is, and keeps it running until told to stop."""
+    began = time.monotonic()
+    console = Console()
+    dev = Dev(state, console)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: dev.supervisor.stopping.set())
+    try:
+        dev.start_servers()
+        dev.prepare_database()
+        dev.start_console()
+        if not dev.supervisor.stopping.is_set():
+            assert dev.site is not None
+            lock.write(dev.site.url("web") + "\n")
+            lock.flush()
+            seconds = time.monotonic() - began
+            console.say("up", f"KV Console is at {dev.site.url('web')} ({seconds:.1f} s); log-ins: {state / 'logins'}")
+            dev.start_fleet()
+        if replay and not dev.supervisor.stopping.is_set():
+            dev.start_replay()
+        dev.supervisor.run()
+    finally:
+        console.say("up", "stopping")
+        dev.supervisor.stop()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line of `python -m kvconsole.devserver`."""
+    parser = argparse.ArgumentParser(prog="kvconsole.devserver", description=__doc__.splitlines()[0])
+    parser.add_argument("--state", type=Path, default=CLONE / ".dev")
+    parser.add_argument("--reset", action="store_true", help="start clean: everything kept so far is deleted")
+    parser.add_argument("--no-replay", action="store_true", help="do not drive the fleet with a made trace")
+    options = parser.parse_args(arguments)
+    try:
+        with only_one(options.state) as lock:
+            if options.reset:
+                reset(options.state)
+            serve(options.state, lock, replay=not options.no_replay)
+    except (NotStarted, ServerFailed) as e:
+        print(e, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
