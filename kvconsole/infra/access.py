@@ -25,7 +25,6 @@ from django.urls import path as django_path
 from django.utils.module_loading import import_string
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from kvconsole.infra import sql
 
@@ -274,11 +273,14 @@ class PrincipalMiddleware:
             return rest.problem_response(problem)
         request.principal = principal  # type: ignore[attr-defined]
         if principal is None:
-            return self.get_response(request)
-        with tenant_context(principal) as alias:
             response = self.get_response(request)
-            if response.status_code >= 400:
-                transaction.set_rollback(True, using=alias)
+        else:
+            with tenant_context(principal) as alias:
+                response = self.get_response(request)
+                if response.status_code >= 400:
+                    transaction.set_rollback(True, using=alias)
+        if response.status_code >= 400:
+            _leave_evidence(request, principal, response)
         return response
 
     def process_view(self, request: HttpRequest, view: object, args: object, kwargs: object) -> HttpResponseBase | None:
@@ -297,6 +299,17 @@ class PrincipalMiddleware:
         return rest.refuse(request, rest.Problem("not-authenticated" if principal is None else "forbidden"))
 
 
+def _leave_evidence(request: HttpRequest, principal: Principal | None, response: HttpResponseBase) -> None:
+    """A refused call of an audited route is an event too, in a transaction of its own."""
+    match = request.resolver_match
+    rule = rule_for(match.url_name if match else None, request.method or "")
+    if match and rule and rule.evidence is Evidence.AUDITED and response.status_code < 500:
+        named = getattr(settings, "REFUSAL_RECORDER", "audit.refusals.refusal_record")
+        code = getattr(response, "problem_code", "")
+        status, method = response.status_code, request.method
+        import_string(named)(principal=principal, route=match.url_name, method=method, status=status, code=code)
+
+
 def principal_of(request: HttpRequest | Request) -> Principal | None:
     """Who calls, as the middleware found."""
     return getattr(getattr(request, "_request", request), "principal", None)
@@ -305,7 +318,7 @@ def principal_of(request: HttpRequest | Request) -> Principal | None:
 class RoutePermission(BasePermission):
     """DRF's question, answered by the registry too: a view that the middleware did not see is refused."""
 
-    def has_permission(self, request: Request, view: APIView) -> bool:
+    def has_permission(self, request: Request, view: object) -> bool:
         """Whether the registry allows it."""
         match = request.resolver_match
         rule = rule_for(match.url_name if match else None, request.method or "")

@@ -137,6 +137,7 @@ def problem_body(problem: Problem) -> dict[str, Any]:
 def problem_response(problem: Problem) -> JsonResponse:
     """The problem as an answer."""
     response = JsonResponse(problem_body(problem), status=problem.status_code, content_type="application/problem+json")
+    response.problem_code = problem.code  # type: ignore[attr-defined]
     if problem.status_code == 401:
         response.headers["WWW-Authenticate"] = 'Bearer realm="kv-console"'
     if problem.retry_after_seconds is not None:

@@ -1,0 +1,72 @@
+"""Decides that a POST repeated with the same Idempotency-Key has one effect and one answer.
+
+The row is written in the transaction of the effect. Its key is hashed and its answer encrypted under that key, as
+answers may hold tokens that are shown once.
+"""
+
+import os
+from collections.abc import Callable
+
+import msgspec
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from django.db import connections, transaction
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from kvconsole.infra import rest
+from kvconsole.infra.access import plane, principal_of
+from kvconsole.infra.sql import PLATFORM
+
+_CLAIM = (
+    "INSERT INTO audit_idempotency (tenant_id, key_hash, fingerprint, created_at) VALUES (%s, %s, %s, %s)"
+    " ON CONFLICT DO NOTHING RETURNING 1"
+)
+_READ = "SELECT fingerprint, status, response FROM audit_idempotency WHERE tenant_id = %s AND key_hash = %s"
+_FINISH = "UPDATE audit_idempotency SET status = %s, response = %s WHERE tenant_id = %s AND key_hash = %s"
+
+
+def once(request: Request, respond: Callable[[], Response], *, required: bool = False) -> Response:
+    """The answer of `respond`, or of the first call with this key. A rehearsal (`validate_only`) has no effect at all.
+
+    A second call that comes while the first is at work waits for it. A refused call leaves no key behind.
+
+    Args:
+        request: of a caller who is known, in its `tenant_context`.
+        respond: has the effect and makes the answer.
+        required: the call must have a key.
+
+    Raises:
+        Problem: the key is missing or malformed, or was used with another request.
+    """
+    key = rest.idempotency_key(request, required=required)
+    if rest.validate_only(request):
+        response = respond()
+        transaction.set_rollback(True, using=plane())
+        return response
+    principal = principal_of(request)
+    if not key or principal is None:
+        return respond()
+    tenant, actor = principal.tenant_id or PLATFORM, principal.subject
+    key_hash, print_ = rest.private("idempotency", str(tenant), key), rest.fingerprint(request, actor)
+    cipher = AESGCM(rest.private("idempotency-answer", str(tenant), key))
+    with connections[plane()].cursor() as cursor:
+        cursor.execute(_CLAIM, (tenant, key_hash, print_, timezone.now()))
+        if cursor.fetchone() is None:
+            cursor.execute(_READ, (tenant, key_hash))
+            return _again(cursor.fetchone(), print_, cipher, key_hash)
+        response = respond()
+        nonce, plain = os.urandom(12), msgspec.json.encode([response.data, dict(response.headers)])
+        sealed = nonce + cipher.encrypt(nonce, plain, key_hash)
+        cursor.execute(_FINISH, (response.status_code, sealed, tenant, key_hash))
+    return response
+
+
+def _again(row: tuple[bytes, int, bytes] | None, print_: bytes, cipher: AESGCM, bound: bytes) -> Response:
+    if row is None or row[1] is None:
+        raise rest.Problem("conflict", "The first call with this Idempotency-Key has not ended; try again.")
+    if bytes(row[0]) != print_:
+        raise rest.Problem("idempotency-mismatch")
+    blob = bytes(row[2])
+    data, headers = msgspec.json.decode(cipher.decrypt(blob[:12], blob[12:], bound))
+    return Response(data, status=row[1], headers={**headers, "Idempotency-Replayed": "true"})

@@ -1,0 +1,54 @@
+"""Decides which kinds of events there are: name, number, and the fields their data may have. It only grows.
+
+The high byte of a number is its subject (1 identity, 2 policy, 3 catalog, 4 node, 5 deletion, 6 keys, 7 export,
+8 break-glass, 15 the log itself), the low byte its verb. A number is never given twice, nor to another name.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EventType:
+    """One kind of event. No field may carry personal data: that goes to `pii`."""
+
+    number: int
+    name: str
+    fields: frozenset[str]
+
+
+def _types(*rows: tuple[int, str, str]) -> dict[str, EventType]:
+    found = {name: EventType(number, name, frozenset(fields.split())) for number, name, fields in rows}
+    if len(found) != len(rows) or len({t.number for t in found.values()}) != len(rows):
+        raise ValueError("an event type's name or number is given twice")
+    return found
+
+
+TYPES = _types(
+    (0x0101, "tenant.created", "slug residency isolation classes erasure_scope retention"),
+    (0x0102, "tenant.changed", "changed"),
+    (0x0110, "user.created", "roles tenant"),
+    (0x0111, "user.changed", "changed roles"),
+    (0x0112, "user.logged_in", "method"),
+    (0x0113, "user.login_refused", "reason repeated"),
+    (0x0114, "user.logged_out", ""),
+    (0x0120, "token.issued", "kind roles scopes expires_at holder"),
+    (0x0121, "token.revoked", "kind reason"),
+    (0x0201, "model.registered", "name kv_dtype block_tokens tensor_parallel bytes_per_token config_hash"),
+    (0x0202, "epoch.created", "model epoch weights_digest"),
+    (0x0203, "epoch.retired", "model epoch policy"),
+    (0x0204, "adapter.registered", "model name digest epoch"),
+    (0x0210, "namespace.created", "digest model model_epoch generation key_scheme"),
+    (0x0211, "namespace.generation_bumped", "digest generation min_gen reason fence_seq"),
+    (0x02F0, "access.refused", "route method status code repeated"),
+    (0x0301, "source.state_changed", "node source dp_rank state reason since"),
+    (0x0302, "source.reset", "node source dp_rank boot reason"),
+    (0x0401, "node.created", "name region zone rack role agent_url"),
+    (0x0402, "node.enrolled", "name key agent_version agent_url tiers engine"),
+    (0x0403, "node.state_changed", "name before after reason"),
+    (0x0404, "node.changed", "name changed"),
+    (0x0410, "command.ordered", "step kind node args"),
+    (0x0411, "command.concluded", "step kind node state code receipt_hash"),
+    (0x0601, "key.leased", "holder_kind holder leases new fence_seq leases_hash"),
+    (0x0602, "key.destroyed", "kind name"),
+    (0x0F01, "log.note", "note"),
+)
