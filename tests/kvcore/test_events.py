@@ -192,7 +192,7 @@ def test_a_mutated_frame_raises_nothing_but_refused(data: st.DataObject) -> None
     frame = judged(lambda: decode_frame(bytes(body)))
     for raw in frame.items if isinstance(frame, ev.Frame) else ():
         item = judged(lambda raw=raw: decode_item(raw))
-        assert item in ev.REFUSALS or decode_item(pack(item)) == item
+        assert item in ev.REFUSALS if isinstance(item, str) else decode_item(pack(item)) == item
 
 
 def judged(decode: Callable[[], Any]) -> Any:
