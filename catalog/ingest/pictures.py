@@ -1,20 +1,22 @@
 """Turns what the writer sees into the rows the pictures are drawn from, as extras of the writer's own transactions.
 
-Called by the pipeline, in order: `batch` and the notes of a batch, `rows(now)` for its commit, `committed()`. What was
-returned and not committed is returned again, so a failed commit loses and doubles nothing. Usage, evictions and
+Called by the pipeline, in order: `batch` and the notes of a batch, `rows(now)` for its commit, `committed()` when that
+is durable; the next batch may be noted meanwhile. A commit that failed is told by `failed()`, and its rows come with
+the next one, so that it loses and doubles nothing. Usage, evictions and
 refusals are exact: they go with the commit of the frame that told them. Fills, rates and heat are pictures: they are
 kept for up to one column of 10 s, and a column the writer did not live through is left out, so it shows as unknown.
 Not thread-safe: one pipeline calls it.
 """
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import psycopg
 
+from catalog.index.memory import Memory
 from catalog.index.steps import Keyspace, Touched
 from catalog.ingest import picture_rows as sql
 from catalog.ingest.heatcells import Cells
@@ -51,6 +53,7 @@ class Pictures:
         self.pulse_at: datetime | None = None
         self.due: dict[int, int] = {}
         self.pending: Rows = []
+        self.sent: deque[Rows] = deque()
 
     # ---------------------------------------------------------------- once, at the start of a writer
     def restore(self, connection: psycopg.Connection[Any], now: datetime) -> None:
@@ -142,7 +145,7 @@ class Pictures:
 
     # ---------------------------------------------------------------- the commit
     def rows(self, now: datetime) -> Rows:
-        """Statements for the commit at `now`; the same again until `committed()` is called."""
+        """Statements for the commit at `now`."""
         slot = _slot(now)
         if self.slot is None:
             self.slot, self.born = slot, now
@@ -153,11 +156,18 @@ class Pictures:
         self._exact(now, slot)
         self._current(now)
         self._pulse(now)
-        return list(self.pending)
+        self.sent.append(self.pending)
+        self.pending = []
+        return list(self.sent[-1])
 
     def committed(self) -> None:
-        """The rows of the last `rows()` are durable and forgotten here."""
-        self.pending.clear()
+        """The rows of the oldest `rows()` that was not answered yet are durable."""
+        self.sent.popleft()
+
+    def failed(self) -> None:
+        """Nothing that is not answered yet was written: it comes with the next `rows()`, in its order."""
+        self.pending = [row for rows in self.sent for row in rows] + self.pending
+        self.sent.clear()
 
     # ---------------------------------------------------------------- parts
     def _exact(self, now: datetime, slot: int) -> None:
@@ -272,3 +282,14 @@ def _columns(rows: Iterable[Sequence[Any]], width: int) -> list[list[Any]]:
 
 def _fills(marks: Iterable[Mark]) -> list[list[Any]]:
     return _columns([(m.used, m.capacity, m.high, m.low) for m in marks], 4)
+
+
+def contents(memory: Memory) -> Iterator[tuple[int, str, int, int, int]]:
+    """What the memory of a writer holds, for `Pictures.resident`: (source, tier, keyspace, family, blocks)."""
+    sums: Counter[tuple[int, int, int]] = Counter()
+    families, keyspaces = memory.seg_fam.tolist(), memory.seg_ks.tolist()
+    for owner, seg, mask in memory.live():
+        sums[owner, keyspaces[seg], families[seg]] += mask.bit_count()
+    for (owner, keyspace, family), blocks in sums.items():
+        row = memory.owners[owner]
+        yield row.source, row.tier, keyspace, family, blocks

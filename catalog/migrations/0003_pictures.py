@@ -1,5 +1,3 @@
-from pathlib import Path
-
 from django.db import migrations, models
 
 from kvconsole.infra.sql import protect
@@ -8,7 +6,7 @@ from kvconsole.infra.sql import protect
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('catalog', '0002_store' if (Path(__file__).parent / '0002_store.py').exists() else '0001_fleet'),
+        ('catalog', '0002_store'),
     ]
 
     operations = [
