@@ -1,0 +1,302 @@
+"""Decides what a batch of frames, inventories, digests and heartbeats does to the catalog, and how each is answered.
+
+Pure of HTTP and of waiting: it runs in the writer's fold thread, reads cached namespaces, fences and nodes, and hands
+back one prepared transaction with the answers that are true once it is committed. Called by `pipeline`.
+"""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from uuid import UUID
+
+from django.db import Error, close_old_connections
+
+from catalog.index.steps import RESET
+from catalog.ingest import console_source, listing, telling
+from catalog.ingest.admission import Admission, digests
+from catalog.ingest.codes import WHOLE, Unavailable
+from catalog.ingest.inventory import Inventories
+from catalog.ingest.jobs import Broken, Job, Outcome, ordered
+from catalog.ingest.keymap import Touched, Work
+from catalog.ingest.nodes import SHUT, NodeBook
+from catalog.ingest.pictures import Pictures
+from catalog.ingest.registry import Registry
+from catalog.ingest.sources import Source
+from catalog.store import Prepared, Store
+from kvcore.blocks import VOLATILE, Tier
+from kvcore.events import Frame, Gap, Item, Refused
+from kvcore.fold import Cursor, Duplicate, Next, Reset, Verdict
+from kvcore.fold import Gap as Missing
+from kvcore.messages import Answer, DigestReport, Heartbeat, InventoryPage, Rejected
+
+SOURCES_MOST = 64
+"""Sources (name and rank) of one node."""
+UNREADABLE = "unreadable"
+"""Name of the source that stands for a node of which nothing could be read yet."""
+STATES = {Next: "next", Duplicate: "duplicate", Missing: "gap", Reset: "reset"}
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one batch has gathered. `tags` say which item of which job a step was."""
+
+    now: float
+    when: datetime
+    touched: Touched = field(default_factory=Touched)
+    work: list[Work] = field(default_factory=list)
+    tags: list[tuple[Source, Job, int]] = field(default_factory=list)
+    answers: list[tuple[Job, Source | None, str, Verdict | None, list[Rejected]]] = field(default_factory=list)
+    outcomes: list[tuple[Job, Outcome]] = field(default_factory=list)
+    sources: dict[int, Source] = field(default_factory=dict)
+    prepared: Prepared | None = None
+    items: int = 0
+    states_changed: bool = False
+
+
+class Folder:
+    """The fold of one writer over its store's memory. All methods belong to the fold thread."""
+
+    def __init__(self, store: Store, registry: Registry, nodes: NodeBook, pictures: Pictures, *, now: float) -> None:
+        self.store, self.memory = store, store.memory
+        self.registry, self.nodes, self.pictures = registry, nodes, pictures
+        registry.rows(k.digest for k in self.memory.keyspaces.values())
+        self.admission = Admission(self.memory, registry, pictures)
+        self.inventories = Inventories()
+        self.sources: dict[int, Source] = {}
+        self.named: dict[tuple[UUID, str, int], Source] = {}
+        self.of_node: dict[UUID, list[Source]] = {}
+        for row in self.memory.sources.values():
+            self._remember(telling.restored(row, now))
+
+    # ------------------------------------------------------------------ batch
+    def due(self, now: float) -> bool:
+        """Whether a batch without any job would still have something to look at."""
+        return self.nodes.due(now) or self.registry.due(now)
+
+    def fold(self, jobs: list[Job], broken: list[Broken], now: float) -> Batch:
+        """The batch is in memory and its transaction prepared; the answers hold once it is written.
+
+        Raises:
+            Unavailable: namespaces, fences or nodes could not be read; nothing was folded.
+        """
+        batch = Batch(now, datetime.fromtimestamp(now, UTC))
+        self._read(jobs, now)
+        self.admission.begin(batch.touched, now, batch.when)
+        self.admission.claim()
+        for source, step in console_source.losses(self.nodes.lost(now), self.sources.values(), now):
+            batch.sources[source.id] = source
+            batch.work.append(step)
+        for job in ordered(jobs):
+            self._job(batch, job)
+        for entry in broken:
+            self._broken(batch, entry)
+        self._apply(batch)
+        return batch
+
+    def _read(self, jobs: list[Job], now: float) -> None:
+        """Everything the fold asks the database for is in memory; from here on it does not wait."""
+        for job in jobs:
+            job.decode()
+        try:
+            self.nodes.refresh(now)
+            self.registry.refresh(now)
+            self.registry.rows(d for job in jobs for d in digests(telling.good(job)))
+            self.registry.prepare(job.message.fence_seq for job in jobs)
+        except Error as e:
+            close_old_connections()
+            raise Unavailable("shard-unavailable") from e
+
+    def _job(self, batch: Batch, job: Job) -> None:
+        self.nodes.heard(job.node, batch.now)
+        try:
+            self._open(job)
+            match job.message:
+                case Frame():
+                    self._frame(batch, job, job.message)
+                case InventoryPage():
+                    listing.page(self, batch, job, job.message)
+                case DigestReport():
+                    source = self._source(batch, job.message.source, job.message.dp_rank, job.node)
+                    batch.answers.append((job, source, "digest", None, []))
+                case Heartbeat():
+                    self._heartbeat(batch, job, job.message)
+        except Refused as e:
+            batch.outcomes.append((job, e))
+            if not isinstance(job.message, Heartbeat):
+                m = job.message
+                self._broken(batch, Broken(job.node, m.source, m.dp_rank or 0, e.code, e.detail))
+
+    def _open(self, job: Job) -> None:
+        node = self.nodes.rows.get(job.node)
+        if node is None:
+            raise Refused("foreign-token", "the node is not enrolled")
+        if node.state in SHUT:
+            raise Refused("node-fenced", node.name)
+        if not isinstance(job.message, Heartbeat) and job.message.shard != self.store.shard:
+            raise Refused("wrong-shard", str(job.message.shard))
+
+    # ----------------------------------------------------------------- frames
+    def _frame(self, batch: Batch, job: Job, frame: Frame) -> None:
+        source = self._source(batch, frame.source, frame.dp_rank, job.node)
+        items = job.items or ()
+        declared = bool(items) and isinstance(items[0], Gap)
+        verdict = source.advance(frame.boot, frame.stream, frame.seq, batch.now, declared=declared)
+        self.pictures.seen(source.id, batch.when, frame.ts)
+        rejected: list[Rejected] = []
+        match verdict:
+            case Duplicate(code=code) if code != "duplicate":
+                self.refuse(batch, source, code, f"{frame.boot[:40]} {frame.seq}")
+                rejected.append(Rejected(index=WHOLE, code=code))
+            case Reset():
+                self.reset(batch, source)
+                self._items(batch, source, job, rejected)
+            case Next():
+                self._items(batch, source, job, rejected)
+        batch.answers.append((job, source, STATES[type(verdict)], verdict, rejected))
+
+    def reset(self, batch: Batch, source: Source) -> None:
+        """A new boot: volatile tiers leave in one row each, persistent ones are unverified until they are listed."""
+        batch.work.append(Work(RESET, source.id))
+        node = self.nodes.rows.get(source.node)
+        holds = any(s == source.id and Tier(tier) not in VOLATILE for s, tier in self.memory.owner_of)
+        if holds or (source.can_list and node is not None and node.persistent):
+            source.last_verified_at = None
+            source.doubt("unverified", batch.now)
+
+    def _items(self, batch: Batch, source: Source, job: Job, rejected: list[Rejected]) -> None:
+        for index, item in enumerate(job.items or ()):
+            batch.items += 1
+            try:
+                if isinstance(item, Refused):
+                    raise item
+                step = self.step(batch, source, job, index, item)
+            except Refused as e:
+                self.refuse(batch, source, e.code, e.detail)
+                rejected.append(Rejected(index=index, code=e.code))
+                continue
+            if step is not None:
+                batch.work.append(step)
+
+    def step(self, batch: Batch, source: Source, job: Job, index: int, item: Item) -> Work | None:
+        """The step of one item.
+
+        Raises:
+            Refused: the item has no effect.
+        """
+        step = self.admission.admit(source, item, len(batch.tags))
+        if step is not None:
+            batch.tags.append((source, job, index))
+        if self.admission.stale(item):
+            self.pictures.refused(source.id, "stale-generation", f"generation {getattr(item, 'gen', 0)}", batch.when)
+            telling.count("stale-generation")
+        return step
+
+    def refuse(self, batch: Batch, source: Source, code: str, detail: str, count: int = 1) -> None:
+        """Something of the source was refused: counted, shown, and the source is not exact."""
+        batch.sources[source.id] = source
+        source.doubt(code, batch.now)
+        self.pictures.refused(source.id, code, detail, batch.when, count)
+        telling.count(code, count)
+
+    def _heartbeat(self, batch: Batch, job: Job, beat: Heartbeat) -> None:
+        asked = False
+        lanes = [(at.source, at.dp_rank) for at in beat.sources]
+        for at in beat.sources:
+            source = self.named.get((job.node, at.source, at.dp_rank))
+            if source is None or lanes.count((at.source, at.dp_rank)) > 1:
+                continue  # unknown, or one position per shard: then they cannot be told apart
+            source.heard(at.boot, at.stream, at.seq, batch.now)
+            self.pictures.seen(source.id, batch.when)
+            batch.sources[source.id] = source
+            asked = source.asks(batch.now) or asked
+        batch.outcomes.append((job, telling.beat(self, beat, asked)))
+
+    def _broken(self, batch: Batch, entry: Broken) -> None:
+        source = self.named.get((entry.node, entry.source, entry.dp_rank))
+        if source is None and entry.node in self.nodes.rows:
+            known = self.of_node.get(entry.node)
+            source = known[0] if known else self._made(batch, entry.node, UNREADABLE, 0)
+        if source is not None:
+            self.refuse(batch, source, entry.code, entry.detail, entry.count)
+
+    # ---------------------------------------------------------------- sources
+    def source_of(self, batch: Batch, job: Job, message: InventoryPage) -> Source:
+        """The source a page speaks for."""
+        return self._source(batch, message.source, message.dp_rank, job.node)
+
+    def _source(self, batch: Batch, name: str, dp_rank: int | None, node: UUID) -> Source:
+        row = self.nodes.rows[node]
+        if dp_rank is None:
+            others = any(s.name == name and s.dp_rank > 0 for s in self.of_node.get(node, ()))
+            if row.ranks > 1 or others:
+                raise Refused("missing-dp-rank", name)
+        rank = dp_rank or 0
+        source = self.named.get((node, name, rank))
+        if source is None:
+            if rank >= 2**31 or len(self.of_node.get(node, ())) >= SOURCES_MOST:
+                raise Refused("too-many-sources", name)
+            source = self._made(batch, node, name, rank)
+        batch.sources[source.id] = source
+        return source
+
+    def _made(self, batch: Batch, node: UUID, name: str, dp_rank: int) -> Source:
+        row = self.memory.source(node, name, dp_rank, batch.touched, batch.now)
+        row.can_list = self.nodes.rows[node].can_list
+        source = Source(row.id, node, name, dp_rank, Cursor(), row.can_list, since=batch.now)
+        self._remember(source)
+        batch.touched.sources.add(source.id)
+        return source
+
+    def _remember(self, source: Source) -> None:
+        self.sources[source.id] = source
+        self.named[source.node, source.name, source.dp_rank] = source
+        self.of_node.setdefault(source.node, []).append(source)
+
+    # ----------------------------------------------------------------- effect
+    def _apply(self, batch: Batch) -> None:
+        rows = batch.touched
+        if batch.work:
+            batch.touched = self.memory.apply(batch.work)
+            batch.touched.sources |= rows.sources
+            batch.touched.keyspaces |= rows.keyspaces
+            batch.touched.claimed |= rows.claimed
+            telling.notes(self, batch)
+            self.pictures.batch(batch.touched, self.memory.keyspaces)
+        if batch.items:
+            self.pictures.events(batch.items)
+        for job, source, state, _, _ in batch.answers:
+            if state == "digest" and source is not None:
+                listing.digest(self, batch, job, source)
+        self._answer(batch)
+        for source in batch.sources.values():
+            self._row(batch, source)
+        telling.measure(batch)
+        extras = [*self.nodes.statements(batch.now), *self.pictures.rows(batch.when)]
+        if batch.touched or extras:
+            batch.prepared = self.store.prepare(batch.touched, extras, batch.now)
+        self.pictures.committed()  # if the write fails, this memory and these pictures are dropped together
+
+    def _answer(self, batch: Batch) -> None:
+        """Whether a source is asked for its inventory is decided once a batch and said in each of its answers."""
+        asks: dict[int, bool] = {}
+        for _, source, _, verdict, _ in batch.answers:
+            if source is not None and not asks.get(source.id):
+                asks[source.id] = source.asks(batch.now, verdict=verdict)
+        for job, source, state, verdict, rejected in batch.answers:
+            if source is not None and state != "digest":
+                answer: Answer = telling.answer(self, job, source, state, verdict, rejected, asks[source.id])
+                batch.outcomes.append((job, answer))
+
+    def _row(self, batch: Batch, source: Source) -> None:
+        """The source's row says what the writer knows; it is written if position or state changed."""
+        row, c = self.memory.sources[source.id], source.cursor
+        moved = (row.boot, row.stream, row.seq) != (c.boot, c.stream, c.seq)
+        changed = source.changed(batch.now)
+        verified = row.last_verified_at != source.last_verified_at
+        if not (moved or changed or verified or row.gaps != source.gaps or row.can_list != source.can_list):
+            return
+        row.boot, row.stream, row.seq, row.old_boots = c.boot, c.stream, c.seq, c.old_boots
+        (row.state, row.reason), row.since = source.shown, source.since
+        row.last_verified_at, row.last_frame_at = source.last_verified_at, source.last_frame_at
+        row.can_list, row.gaps = source.can_list, source.gaps
+        batch.touched.sources.add(source.id)
+        batch.states_changed |= changed

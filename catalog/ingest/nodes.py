@@ -1,0 +1,119 @@
+"""Decides which nodes are there: what the fleet's table says of them, and when each was heard last.
+
+Read from PostgreSQL about twice a second by the fold thread. A node is lost when it was silent for `SILENT_S`, or when
+the table says so; its sources are then retired by `console_source`.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from catalog.models import Node, NodeTier
+from kvcore.blocks import VOLATILE, Tier
+
+SILENT_S = 10.0
+REFRESH_S = 0.5
+STALL_S = 3.0
+"""A writer that did not run for so long could not have heard anybody: silence is counted from then on."""
+HEARD_EVERY_S = 1.0
+GONE = frozenset({"lost", "fenced"})
+SHUT = frozenset({"fenced"})
+"""States in which nothing a node says is folded."""
+
+
+@dataclass(slots=True)
+class NodeRow:
+    """One node as the fleet's table has it."""
+
+    id: UUID
+    name: str
+    state: str
+    can_list: bool
+    ranks: int
+    persistent: bool
+    heard: float
+
+
+def can_list(engine: Any) -> bool:
+    """Whether the node's engine can say what it holds; unknown means yes, and its silence will show otherwise."""
+    capabilities = engine.get("capabilities") if isinstance(engine, dict) else None
+    if isinstance(capabilities, dict):
+        return bool(capabilities.get("inventory", capabilities.get("list", True)))
+    if isinstance(capabilities, list):
+        return "inventory" in capabilities or "list" in capabilities
+    return True
+
+
+def ranks(engine: Any) -> int:
+    """How many data-parallel ranks speak for each source of the node; 1 where it was not said."""
+    if not isinstance(engine, dict):
+        return 1
+    capabilities = engine.get("capabilities")
+    said = engine.get("dp_size") or (capabilities.get("dp_size") if isinstance(capabilities, dict) else None)
+    return said if isinstance(said, int) and said > 0 else 1
+
+
+@dataclass(slots=True)
+class NodeBook:
+    """All nodes, by id; `heard` is the later of what the table says and what this process heard."""
+
+    started: float
+    rows: dict[UUID, NodeRow] = field(default_factory=dict)
+    as_of: float = 0.0
+    dirty: bool = True
+    _gone: set[UUID] = field(default_factory=set)
+    _tell: dict[UUID, float] = field(default_factory=dict)
+    _told: dict[UUID, float] = field(default_factory=dict)
+
+    def due(self, now: float) -> bool:
+        """Whether `refresh` would read."""
+        return self.dirty or not 0 <= now - self.as_of < REFRESH_S
+
+    def refresh(self, now: float) -> None:
+        """The rows are as in the table."""
+        if not self.due(now):
+            return
+        if not -1 <= now - self.as_of < STALL_S:
+            self.started = now
+        persistent = {n for n, tier in NodeTier.objects.values_list("node_id", "tier") if Tier(tier) not in VOLATILE}
+        fresh = {}
+        columns = ("id", "name", "state", "engine", "last_heard_at")
+        for node, name, state, engine, at in Node.objects.values_list(*columns):
+            old = self.rows.get(node)
+            heard = max(old.heard if old else 0.0, at.timestamp() if at else 0.0)
+            fresh[node] = NodeRow(node, name, state, can_list(engine), ranks(engine), node in persistent, heard)
+        self.rows, self.as_of, self.dirty = fresh, now, False
+
+    def heard(self, node: UUID, now: float) -> None:
+        """The node spoke."""
+        row = self.rows.get(node)
+        if row is not None:
+            row.heard = max(row.heard, now)
+            self._tell[node] = now
+
+    def lost(self, now: float) -> dict[UUID, str]:
+        """Nodes that are lost now, and why: silent, or the state that the table newly has."""
+        out = {}
+        for row in self.rows.values():
+            if row.state in GONE and row.id not in self._gone:
+                out[row.id] = row.state
+            elif now - max(row.heard, self.started) > SILENT_S:
+                out[row.id] = "silent"
+        self._gone = {row.id for row in self.rows.values() if row.state in GONE}
+        return out
+
+    def statements(self, now: float) -> list[tuple[str, tuple[Any, ...]]]:
+        """`last_heard_at` of the nodes that spoke, at most once a second each."""
+        due = [(n, at) for n, at in self._tell.items() if now - self._told.get(n, 0.0) >= HEARD_EVERY_S]
+        if not due:
+            return []
+        for node, at in due:
+            self._told[node] = at
+            del self._tell[node]
+        return [
+            (
+                "UPDATE catalog_node n SET last_heard_at = greatest(n.last_heard_at, to_timestamp(h.at)) "
+                "FROM unnest(%s::uuid[], %s::float8[]) AS h(id, at) WHERE n.id = h.id",
+                ([n for n, _ in due], [at for _, at in due]),
+            )
+        ]

@@ -1,0 +1,221 @@
+"""Decides what a source is called: exact, recovering, degraded or lost, why, and when it is asked for its inventory.
+
+A source is one (node, name, dp_rank). It is exact only while every frame came in order and nothing casts doubt on
+what the catalog believes of it. Doubts are kept by reason; the state is computed from them, never set. Called by
+`pipeline`; the row is written in the transaction that commits what the state speaks of.
+"""
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from kvcore.fold import Cursor, Duplicate, Gap, Next, Reset, Verdict
+
+EXACT, RECOVERING, DEGRADED, LOST = "exact", "recovering", "degraded", "lost"
+
+REPAIRABLE = frozenset({"gap", "unverified", "returned", "digest-differs", "behind", "resync", "clear"})
+"""Doubts that an agent repairs by itself or by listing: the source is recovering, not degraded.
+
+gap: frames are missing · unverified: persistent tiers after a new boot · returned: the node was lost ·
+digest-differs · behind: the node's heartbeat is ahead of its frames · resync: an operator asked · clear: a clear of
+unknown scope. Engine gaps (`engine-<reason>`) belong here too. Everything else is a refusal's code."""
+
+GAP_PATIENCE_S = 1.0
+"""A gap that rewinding has not closed by then is answered with `inventory`."""
+BEHIND_S = 2.0
+"""How long a heartbeat may be ahead of the frames before the source is called recovering."""
+ASK_FIRST_S, ASK_MOST_S = 1.0, 60.0
+"""An inventory is asked for again after the first, doubling up to the second, so that recovery never loops."""
+
+
+@dataclass(slots=True)
+class Source:
+    """What the writer knows of one source besides its blocks. Times are UNIX seconds.
+
+    ahead: the highest frame seen of the present stream · foreign: frames of another boot or stream wait ·
+    inherited: the gap was open when this writer took over, so how far it reaches is not known.
+    """
+
+    id: int
+    node: UUID
+    name: str
+    dp_rank: int
+    cursor: Cursor = field(default_factory=Cursor)
+    can_list: bool = True
+    doubts: dict[str, float] = field(default_factory=dict)
+    lost_since: float | None = None
+    lost_reason: str = "silent"
+    last_verified_at: float | None = None
+    last_frame_at: float | None = None
+    gaps: int = 0
+    ahead: int = -1
+    gap_since: float | None = None
+    foreign: bool = False
+    inherited: bool = False
+    behind_since: float | None = None
+    ask_at: float = 0.0
+    ask_wait: float = ASK_FIRST_S
+    since: float = 0.0
+    shown: tuple[str, str] = (RECOVERING, "new")
+
+    # ------------------------------------------------------------------ state
+    @property
+    def state(self) -> tuple[str, str]:
+        """(state, reason); the reason is "" for exact. The worst doubt wins, the oldest of equals."""
+        if self.lost_since is not None:
+            return LOST, self.lost_reason
+        for code in self.doubts:
+            if not _repairable(code):
+                return DEGRADED, code
+        if not self.cursor.boot:
+            return RECOVERING, "gap" if "gap" in self.doubts else "new"
+        if not self.can_list and any(code != "gap" for code in self.doubts):
+            return DEGRADED, "cannot-list"
+        for code in self.doubts:
+            return RECOVERING, code
+        return EXACT, ""
+
+    def changed(self, now: float) -> bool:
+        """Whether the state is another than was shown last; it is shown from now on."""
+        state = self.state
+        if state == self.shown:
+            return False
+        if state[0] != self.shown[0]:
+            self.since = now
+        self.shown = state
+        return True
+
+    def doubt(self, code: str, now: float) -> None:
+        """What the catalog believes of the source may be wrong, for this reason."""
+        self.doubts.setdefault(code, now)
+
+    def verified(self, now: float) -> None:
+        """The source has listed what it holds and the catalog agrees; only a gap that is still open remains."""
+        self.doubts = {"gap": self.doubts.get("gap", now)} if self.gap_open else {}
+        self.last_verified_at, self.lost_since, self.behind_since = now, None, None
+        self.ask_at, self.ask_wait = 0.0, ASK_FIRST_S
+
+    def lose(self, now: float, reason: str = "silent") -> None:
+        """The node is gone: nothing it held may be routed to, and the next thing it says must be what it holds."""
+        if self.lost_since is None:
+            self.lost_since, self.lost_reason = now, reason
+
+    # --------------------------------------------------------------- position
+    @property
+    def gap_open(self) -> bool:
+        """Frames are known to exist that are not folded."""
+        return self.ahead > self.cursor.seq or self.foreign or self.inherited
+
+    def advance(self, boot: str, stream: str, seq: int, now: float, *, declared: bool = False) -> Verdict:
+        """The verdict on a frame; the position, the gap and the doubts follow it.
+
+        Args:
+            boot, stream, seq: the frame's position.
+            now: UNIX seconds.
+            declared: the frame opens with a `gap` item: a source that cannot list begins a new stream so, instead of
+                an inventory. The old stream's end is lost, which the item itself says.
+        """
+        before = self.cursor
+        if declared and seq == 0 and boot == before.boot and stream != before.stream:
+            before, moved = before.listed(boot, stream, -1)
+            if not isinstance(moved, Duplicate):
+                self.cursor, self.can_list, self.ahead, self.foreign, self.inherited = before, False, -1, False, False
+        cursor, verdict = before.advance(boot, stream, seq)
+        if isinstance(verdict, Next) and self.lost_since is not None:
+            if self.can_list:  # what it held was retired: it lists before it goes on
+                return Gap(before.seq + 1, inventory=True)
+            self.lost_since = None
+            self.doubt("returned", now)
+        self.cursor, self.last_frame_at = cursor, now
+        match verdict:
+            case Gap():
+                self._gap(boot, stream, seq, now)
+            case Reset():
+                self._begin(now)
+            case Duplicate():
+                pass
+            case _:
+                self._close_gap(now)
+        return verdict
+
+    def listed(self, boot: str, stream: str, seq: int, now: float) -> Verdict:
+        """The verdict on a whole inventory; on Next and Reset the position is set to it."""
+        before = self.cursor
+        cursor, verdict = before.listed(boot, stream, seq)
+        self.last_frame_at = now
+        if isinstance(verdict, Duplicate):
+            return verdict
+        self.cursor = cursor
+        if (boot, stream) != (before.boot, before.stream):
+            self.ahead = -1
+        self.foreign = self.inherited = False
+        self._close_gap(now)
+        return verdict
+
+    def heard(self, boot: str, stream: str, seq: int, now: float) -> None:
+        """A heartbeat named the last frame the source has numbered."""
+        if (boot, stream, seq) == (self.cursor.boot, self.cursor.stream, self.cursor.seq):
+            self.behind_since = None
+            self.doubts.pop("behind", None)
+            if self.inherited and now - (self.last_frame_at or 0.0) > BEHIND_S:
+                self.inherited = False
+                self._close_gap(now)
+            return
+        if boot in self.cursor.old_boots or stream in self.cursor.old_boots:
+            return
+        if (boot, stream) == (self.cursor.boot, self.cursor.stream) and seq < self.cursor.seq:
+            return
+        if self.behind_since is None:
+            self.behind_since = now
+        elif now - max(self.behind_since, self.last_frame_at or 0.0) > BEHIND_S:
+            self.doubt("behind", now)
+
+    def _gap(self, boot: str, stream: str, seq: int, now: float) -> None:
+        if (boot, stream) == (self.cursor.boot, self.cursor.stream):
+            self.ahead = max(self.ahead, seq)
+        else:
+            self.foreign = True
+        if self.gap_since is None:
+            self.gap_since = now
+            self.gaps += 1
+        self.doubt("gap", now)
+
+    def _begin(self, now: float) -> None:
+        """A new boot: what was doubted of the old life is void, volatile tiers are known to be empty."""
+        self.ahead, self.gap_since, self.behind_since, self.lost_since = -1, None, None, None
+        self.foreign = self.inherited = False
+        self.doubts = {}
+        self.ask_at, self.ask_wait = 0.0, ASK_FIRST_S
+        self.last_verified_at = now
+
+    def _close_gap(self, now: float) -> None:
+        """A frame was folded: the gap is closed if nothing that was seen is still missing, else it made progress."""
+        if self.ahead > self.cursor.seq or self.foreign or self.inherited:
+            self.gap_since = now
+            return
+        self.gap_since = None
+        self.behind_since = None
+        self.doubts.pop("gap", None)
+        self.doubts.pop("behind", None)
+
+    # -------------------------------------------------------------- inventory
+    def asks(self, now: float, *, verdict: Verdict | None = None) -> bool:
+        """Whether this answer asks for an inventory; asking is remembered, so that it is not repeated at once."""
+        if not self.can_list or now < self.ask_at or not self._needs(now, verdict):
+            return False
+        self.ask_at, self.ask_wait = now + self.ask_wait, min(self.ask_wait * 2, ASK_MOST_S)
+        return True
+
+    def listing(self, now: float) -> None:
+        """A page of an inventory has come: asking again waits."""
+        self.ask_at = max(self.ask_at, now + 2.0)
+
+    def _needs(self, now: float, verdict: Verdict | None) -> bool:
+        if self.lost_since is not None or any(code != "gap" for code in self.doubts):
+            return True
+        if isinstance(verdict, Gap) and verdict.inventory:
+            return True
+        return self.gap_since is not None and now - self.gap_since >= GAP_PATIENCE_S
+
+
+def _repairable(code: str) -> bool:
+    return code in REPAIRABLE or code.startswith("engine-")
