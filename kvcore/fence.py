@@ -158,7 +158,7 @@ def apply(copy: Copy, message: Message, rules: Rules = RULES) -> tuple[Copy, Eff
             return _cut(copy, at, rules.clears_reach_back), effects
         case Fenced(min_gen=min_gen):
             known = max(copy.min_gen, min_gen) if rules.fences_only_grow else min_gen
-            there = copy.present and copy.gen < known
+            there = copy.present and copy.gen < known and known != copy.min_gen
             return replace(copy, min_gen=known), (Effect.REDELETE,) if there else ()
         case Listed():
             return _listed(copy, message, rules)
