@@ -100,7 +100,7 @@ class Folder:
             self.nodes.refresh(now)
             self.registry.refresh(now)
             self.registry.rows(d for job in jobs for d in digests(telling.good(job)))
-            self.registry.prepare(job.message.fence_seq for job in jobs)
+            self.registry.prepare((job.message.fence_seq for job in jobs), now)
         except Error as e:
             close_old_connections()
             raise Unavailable("shard-unavailable") from e

@@ -23,9 +23,10 @@ from catalog.ingest import meters
 from catalog.ingest.codes import Unavailable
 from catalog.ingest.folding import Batch
 from catalog.ingest.jobs import Broken, BrokenBook, Job
+from catalog.ingest.keymap import Touched
 from catalog.ingest.poison import Suspects
 from catalog.ingest.writer import Lock, Writer, open_writer
-from catalog.store import Deposed
+from catalog.store import Deposed, Prepared
 from kvconsole.infra import nudge
 
 log = logging.getLogger("kvc.ingest")
@@ -187,18 +188,20 @@ class Pipeline:
                     await write
                     write = None
                 now = time.monotonic()
-                if now - idle_at >= IDLE_EVERY_S and (batch is None or batch.prepared is None):
-                    more = await self._on(self._fold_pool, writer.store.idle)
-                    idle_at = now - (IDLE_EVERY_S if more else 0.0)
+                house: Prepared | None = None
+                if now - idle_at >= IDLE_EVERY_S:  # nothing is being written now: the store's connection is free
+                    house = await self._on(self._fold_pool, writer.store.prepare_idle)
+                    idle_at = now if house is None or not house.more else now - IDLE_EVERY_S
                 if now - collect_at >= COLLECT_EVERY_S and not self.queue:
                     gc.collect()  # what is not frozen: a few requests and their exceptions
                     collect_at = now
-                if batch is not None:
-                    write = asyncio.create_task(self._write(writer, batch))
+                if batch is not None or house is not None:
+                    write = asyncio.create_task(self._write(writer, batch, house))
                 jobs = []
             if write is not None:
                 await write
                 write = None
+            await self._on(self._write_pool, writer.store.commit, Touched(), (), None, True)
         finally:
             if write is not None:
                 await asyncio.gather(write, return_exceptions=True)
@@ -247,24 +250,28 @@ class Pipeline:
         meters.FOLD_SECONDS.observe(time.perf_counter() - started)
         return batch
 
-    async def _write(self, writer: Writer, batch: Batch) -> None:
-        """The batch is durable, then answered, then others are woken."""
+    async def _write(self, writer: Writer, batch: Batch | None, house: Prepared | None) -> None:
+        """The batch is durable, then answered, then others are woken; the store's housework follows."""
+        outcomes = batch.outcomes if batch is not None else []
         try:
-            if batch.prepared is not None:
+            if batch is not None and batch.prepared is not None:
                 started = time.perf_counter()
                 self.ledger_seq = await self._on(self._write_pool, writer.store.write, batch.prepared)
                 meters.COMMIT_SECONDS.observe(time.perf_counter() - started)
                 meters.COMMITS.inc()
-                meters.LEDGER_SEQ.set(self.ledger_seq)
         except BaseException:
-            for job, _ in batch.outcomes:
+            for job, _ in outcomes:
                 job.settle(Unavailable("shard-unavailable"))
             raise
         self.last_commit_at = time.monotonic()
-        for job, outcome in batch.outcomes:
+        for job, outcome in outcomes:
             job.settle(outcome)
-        if batch.prepared is not None:
+        if batch is not None and batch.prepared is not None:
             self._wake(batch.states_changed)
+        if house is not None:
+            self.ledger_seq = await self._on(self._write_pool, writer.store.write, house)
+            self._wake(False)
+        meters.LEDGER_SEQ.set(self.ledger_seq)
 
     def _wake(self, states: bool) -> None:
         if not self._wake_due:

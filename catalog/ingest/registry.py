@@ -60,12 +60,20 @@ class Registry:
             self.unknown.clear()
         self.unknown.update(d for d in ask if d not in found)
 
-    def prepare(self, positions: Iterable[int]) -> None:
-        """`fences` answers these positions without reading."""
+    def prepare(self, positions: Iterable[int], now: float) -> None:
+        """`fences` answers these positions without reading.
+
+        A position that is ahead of ours is read again, and if it was never given (of a database that was restored)
+        everything is answered.
+        """
+        asked = set(positions)
         if len(self._after) > AFTER_MOST:
             self._after.clear()
-        for after in set(positions):
-            if after < self.fence_seq and after not in self._after:
+        if any(after > self.fence_seq for after in asked):
+            self.dirty = True
+            self.refresh(now)
+        for after in asked:
+            if after != self.fence_seq and after not in self._after:
                 self._after[after] = list(selectors.fences_after(after)[1])
 
     def fences(self, after: int) -> list[Fence]:

@@ -23,6 +23,8 @@ GAP_PATIENCE_S = 1.0
 """A gap that rewinding has not closed by then is answered with `inventory`."""
 BEHIND_S = 2.0
 """How long a heartbeat may be ahead of the frames before the source is called recovering."""
+FOREIGN_MOST = 16
+"""Lives that wait beside the present one and are told apart."""
 ASK_FIRST_S, ASK_MOST_S = 1.0, 60.0
 """An inventory is asked for again after the first, doubling up to the second, so that recovery never loops."""
 
@@ -31,7 +33,7 @@ ASK_FIRST_S, ASK_MOST_S = 1.0, 60.0
 class Source:
     """What the writer knows of one source besides its blocks. Times are UNIX seconds.
 
-    ahead: the highest frame seen of the present stream · foreign: frames of another boot or stream wait ·
+    ahead: the highest frame seen of the present stream · foreign: frames of other lives wait, their highest ·
     inherited: the gap was open when this writer took over, so how far it reaches is not known.
     """
 
@@ -49,7 +51,7 @@ class Source:
     gaps: int = 0
     ahead: int = -1
     gap_since: float | None = None
-    foreign: bool = False
+    foreign: dict[tuple[str, str], int] = field(default_factory=dict)
     inherited: bool = False
     behind_since: float | None = None
     ask_at: float = 0.0
@@ -103,7 +105,7 @@ class Source:
     @property
     def gap_open(self) -> bool:
         """Frames are known to exist that are not folded."""
-        return self.ahead > self.cursor.seq or self.foreign or self.inherited
+        return self.ahead > self.cursor.seq or bool(self.foreign) or self.inherited
 
     def advance(self, boot: str, stream: str, seq: int, now: float, *, declared: bool = False) -> Verdict:
         """The verdict on a frame; the position, the gap and the doubts follow it.
@@ -118,7 +120,8 @@ class Source:
         if declared and seq == 0 and boot == before.boot and stream != before.stream:
             before, moved = before.listed(boot, stream, -1)
             if not isinstance(moved, Duplicate):
-                self.cursor, self.can_list, self.ahead, self.foreign, self.inherited = before, False, -1, False, False
+                self.cursor, self.can_list = before, False
+                self._enter(boot, stream)
         cursor, verdict = before.advance(boot, stream, seq)
         if isinstance(verdict, Next) and self.lost_since is not None:
             if self.can_list:  # what it held was retired: it lists before it goes on
@@ -130,7 +133,7 @@ class Source:
             case Gap():
                 self._gap(boot, stream, seq, now)
             case Reset():
-                self._begin(now)
+                self._begin(boot, stream, now)
             case Duplicate():
                 pass
             case _:
@@ -146,8 +149,8 @@ class Source:
             return verdict
         self.cursor = cursor
         if (boot, stream) != (before.boot, before.stream):
-            self.ahead = -1
-        self.foreign = self.inherited = False
+            self._enter(boot, stream)
+        self.foreign, self.inherited = {}, False
         self._close_gap(now)
         return verdict
 
@@ -172,24 +175,33 @@ class Source:
     def _gap(self, boot: str, stream: str, seq: int, now: float) -> None:
         if (boot, stream) == (self.cursor.boot, self.cursor.stream):
             self.ahead = max(self.ahead, seq)
-        else:
-            self.foreign = True
+        elif len(self.foreign) < FOREIGN_MOST or (boot, stream) in self.foreign:
+            self.foreign[boot, stream] = max(self.foreign.get((boot, stream), -1), seq)
         if self.gap_since is None:
             self.gap_since = now
             self.gaps += 1
         self.doubt("gap", now)
 
-    def _begin(self, now: float) -> None:
+    def _begin(self, boot: str, stream: str, now: float) -> None:
         """A new boot: what was doubted of the old life is void, volatile tiers are known to be empty."""
-        self.ahead, self.gap_since, self.behind_since, self.lost_since = -1, None, None, None
-        self.foreign = self.inherited = False
+        self.behind_since = self.lost_since = None
         self.doubts = {}
+        self._enter(boot, stream)
+        self.gap_since = None
+        if self.ahead > self.cursor.seq:
+            self.gap_since = now
+            self.doubt("gap", now)
         self.ask_at, self.ask_wait = 0.0, ASK_FIRST_S
         self.last_verified_at = now
 
+    def _enter(self, boot: str, stream: str) -> None:
+        """A new life is the present one; of others that were seen, it is the newest."""
+        self.ahead = self.foreign.get((boot, stream), -1)
+        self.foreign, self.inherited = {}, False
+
     def _close_gap(self, now: float) -> None:
         """A frame was folded: the gap is closed if nothing that was seen is still missing, else it made progress."""
-        if self.ahead > self.cursor.seq or self.foreign or self.inherited:
+        if self.gap_open:
             self.gap_since = now
             return
         self.gap_since = None
