@@ -132,9 +132,7 @@ class Namespace(models.Model):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(
-                name="tenants_namespace_generation", condition=Q(generation__gte=1, min_gen__gte=1)
-            )
+            models.CheckConstraint(name="tenants_namespace_generation", condition=Q(generation__gte=1, min_gen__gte=1))
         ]
         indexes = [models.Index(fields=["tenant", "model", "label"], name="tenants_namespace_label")]
 

@@ -57,6 +57,7 @@ DATABASES = {"default": _database(DB_ROLE), "tenant": _database("tenant")}
 DATABASE_ROUTERS = ["kvconsole.infra.access.PlaneRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_USER_MODEL = "tenants.User"
+AUTHENTICATION_BACKENDS = ["tenants.authentication.LoginBackend"]
 
 INSTALLED_APPS = [
     "kvconsole",

@@ -1,0 +1,172 @@
+"""Reads of the tenants app, for all rooms above it: who is behind a token, namespaces, fences.
+
+All run on the connection of the current plane; the ingest and router processes call them too.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.db import connections
+
+from kvconsole.infra.access import FLEET_PLANE, Principal, plane
+from kvconsole.infra.sql import PLATFORM, named
+from kvcore.messages import Fence
+from tenants import tokens
+from tenants.models import Adapter, Model, Tenant
+
+
+class Known(msgspec.Struct, frozen=True):
+    """One answer of the look-up."""
+
+    token_id: str
+    token_kind: str
+    holder: str
+    user_id: UUID | None
+    username: str
+    password: str
+    email: str
+    tenant_id: UUID | None
+    tenant_slug: str
+    roles: list[str]
+    scopes: list[str]
+    cidr: str
+    expires_at: datetime | None
+    language: str
+    theme: str
+
+
+class NamespaceRow(msgspec.Struct, frozen=True):
+    """What the other rooms need of a namespace."""
+
+    id: UUID
+    tenant_id: UUID
+    digest: bytes
+    generation: int
+    min_gen: int
+    label: str
+    model: str
+    model_epoch: int
+    tenant_slug: str
+    block_tokens: int
+    bytes_per_token: int
+    state: str = "active"
+    key_scheme: str = "content"
+
+
+def known_token(plaintext: str) -> Known | None:
+    """Who is behind a token that is good now, else None: malformed, unknown, expired, used up or revoked."""
+    parsed = tokens.parse(plaintext)
+    return _lookup("token", parsed.id, parsed.secret_hash) if parsed else None
+
+
+def known_user(user_id: str) -> Known | None:
+    """An active person, by id; only on the operator's connection."""
+    return _lookup("user", user_id, None)
+
+
+def known_username(username: str) -> Known | None:
+    """An active person, by log-in name; only on the operator's connection."""
+    return _lookup("username", username, None)
+
+
+def token_principal(plaintext: str) -> Principal | None:
+    """Who acts with this token, or None. For a node's token `holder` is the node's id."""
+    known = known_token(plaintext)
+    return as_principal(known) if known else None
+
+
+def as_principal(known: Known) -> Principal:
+    """The principal behind a look-up; the platform's own are over all tenants."""
+    tenant_id = None if known.tenant_id == PLATFORM else known.tenant_id
+    standing_for = known.token_kind if known.token_kind in ("node", "gateway") else "token"
+    return Principal(
+        kind=standing_for if known.token_id else "user",
+        id=known.token_id or str(known.user_id),
+        roles=frozenset(known.roles),
+        tenant_id=tenant_id,
+        tenant_slug=known.tenant_slug if tenant_id else "",
+        name=known.username or known.holder or known.token_id,
+        holder=known.holder,
+        user_id=str(known.user_id) if known.user_id else "",
+        scopes=frozenset(known.scopes),
+    )
+
+
+def fences_after(seq: int) -> tuple[int, list[Fence]]:
+    """The newest position of the fence log, and for each namespace fenced since `seq` how high.
+
+    A position that was never given (of a database that was restored) counts as the beginning.
+    """
+    queries = named("tenants")
+    with connections[plane()].cursor() as cursor:
+        cursor.execute(queries["fences_after"], (seq,))
+        rows = cursor.fetchall()
+        if rows:
+            return rows[-1][2], [Fence(ns=bytes(digest), min_gen=min_gen) for digest, min_gen, _ in rows]
+        cursor.execute(queries["fence_latest"])
+        latest = int(cursor.fetchone()[0])
+    return (latest, []) if seq <= latest else fences_after(0)
+
+
+def namespaces_by_digest(digests: Sequence[bytes]) -> dict[bytes, NamespaceRow]:
+    """The registered ones among these digests."""
+    return {row.digest: row for row in _namespaces("WHERE n.digest = ANY(%s)", [list(digests)])} if digests else {}
+
+
+def namespaces_for_node(node_id: UUID | str, *, region: str = "") -> list[NamespaceRow]:
+    """The namespaces whose blocks a node may hold: active ones whose tenant's residency allows the node's region.
+
+    Args:
+        node_id: for placements that name nodes; all nodes of a region are alike so far.
+        region: where the node is; "" = only tenants without residency.
+    """
+    return _namespaces(
+        "WHERE n.state = 'active' AND t.state = 'active' AND t.residency IN ('', %s) ORDER BY n.id", [region]
+    )
+
+
+def namespaces_active() -> list[NamespaceRow]:
+    """The active namespaces that the current plane shows."""
+    return _namespaces("WHERE n.state = 'active' AND t.state = 'active' ORDER BY n.id", [])
+
+
+def namespace_row(namespace_id: UUID) -> NamespaceRow | None:
+    """One namespace."""
+    return next(iter(_namespaces("WHERE n.id = %s", [namespace_id])), None)
+
+
+def tenant_by_slug(slug: str) -> Tenant | None:
+    """The tenant, where the current plane shows it."""
+    return Tenant.objects.filter(slug=slug).first()
+
+
+def model_by_name(name: str, *, tenant_id: UUID | None = None) -> Model | None:
+    """The tenant's own model of this name, else the platform's."""
+    found = {m.tenant_id: m for m in Model.objects.filter(name=name, tenant_id__in=[tenant_id or PLATFORM, PLATFORM])}
+    return found.get(tenant_id or PLATFORM) or found.get(PLATFORM)
+
+
+def adapter_by_digest(model: Model, digest: str) -> Adapter | None:
+    """The adapter of this content."""
+    return Adapter.objects.filter(model=model, digest=digest).first()
+
+
+def _lookup(kind: str, key: str, proof: bytes | None) -> Known | None:
+    with connections[FLEET_PLANE].cursor() as cursor:
+        cursor.execute(named("tenants")["lookup"], (kind, key, proof))
+        row = cursor.fetchone()
+        if row is None:
+            return None
+        values = dict(zip((c.name for c in cursor.description), row, strict=True))
+    texts = {k: "" for k, v in values.items() if v is None and k not in ("user_id", "tenant_id", "expires_at")}
+    return msgspec.convert({**values, **texts}, Known)
+
+
+def _namespaces(where: str, values: list[Any]) -> list[NamespaceRow]:
+    with connections[plane()].cursor() as cursor:
+        cursor.execute(f"{named('tenants')['namespaces']} {where}", values)
+        names = NamespaceRow.__struct_fields__
+        return [NamespaceRow(**dict(zip(names, (*row[:2], bytes(row[2]), *row[3:]), strict=True))) for row in cursor]

@@ -1,0 +1,160 @@
+"""Decides how tenants and people come to be."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth.hashers import make_password
+from django.db import IntegrityError, transaction
+
+from audit.services import record
+from kvconsole.infra.access import Principal, plane
+from kvconsole.infra.keystore import keystore, tenant_name
+from kvconsole.infra.rest import Problem, add_codes
+from kvconsole.infra.sql import uuid7
+from tenants.constants import ERASURE_SCOPES, ISOLATIONS, ROLES
+from tenants.models import Tenant, User
+
+add_codes(
+    {
+        "slug-taken": (409, "Another tenant has this slug"),
+        "username-taken": (409, "Somebody else has this log-in name"),
+    }
+)
+_SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def invalid(pointer: str, detail: str, code: str = "invalid") -> Problem:
+    """The refusal of one field."""
+    return Problem("validation-failed", errors=[{"pointer": pointer, "code": code, "detail": detail}])
+
+
+def tenant_create(
+    *,
+    slug: str,
+    name: str,
+    residency: str = "",
+    isolation: str = "shared",
+    classes: Sequence[str] = (),
+    erasure_scope: str = "label",
+    retention: Mapping[str, int] | None = None,
+    actor: Principal | None = None,
+    now: datetime | None = None,
+    tenant_id: UUID | None = None,
+) -> Tenant:
+    """The tenant exists, with a key under which the audit log names it.
+
+    Args:
+        slug: 1 to 63 of a-z, 0-9 and hyphens inside; what it looks like is what it is.
+        residency: region its blocks must stay in; "" = any.
+        classes: data classes its requests may name.
+        retention: data class → seconds.
+
+    Raises:
+        Problem: validation-failed or slug-taken.
+    """
+    if not _SLUG.fullmatch(slug):
+        raise invalid("/slug", "1 to 63 characters of a-z, 0-9 and, inside, hyphens.")
+    if isolation not in ISOLATIONS:
+        raise invalid("/isolation", f"One of {', '.join(ISOLATIONS)}.")
+    if erasure_scope not in ERASURE_SCOPES:
+        raise invalid("/erasure_scope", f"One of {', '.join(ERASURE_SCOPES)}.")
+    if bad := [c for c in classes if not _WORD.fullmatch(c)]:
+        raise invalid("/classes", f"Not a data class: {bad[0]!r}.")
+    kept = dict(retention or {})
+    if set(kept) - set(classes) or any(not 0 < seconds < 2**31 for seconds in kept.values()):
+        raise invalid("/retention", "Positive seconds for classes of the tenant.")
+    tenant = Tenant(
+        id=tenant_id or uuid7(),
+        slug=slug,
+        name=name,
+        residency=residency,
+        isolation=isolation,
+        classes=list(classes),
+        erasure_scope=erasure_scope,
+        retention=kept,
+        created_at=now or datetime.now(UTC),
+    )
+    keystore().ensure(tenant_name(tenant.id))
+    fields = ("slug", "residency", "isolation", "classes", "erasure_scope", "retention")
+    with transaction.atomic(using=plane()):
+        _insert(tenant, "slug-taken")
+        _record("tenant.created", tenant.id, "tenant", str(tenant.id), actor, {f: getattr(tenant, f) for f in fields})
+    return tenant
+
+
+def user_create(
+    *,
+    username: str,
+    password: str | None,
+    roles: Sequence[str],
+    tenant: Tenant | None = None,
+    email: str = "",
+    language: str = "",
+    actor: Principal | None = None,
+    now: datetime | None = None,
+) -> User:
+    """The person can log in (not without a password).
+
+    Raises:
+        Problem: validation-failed or username-taken.
+    """
+    if not _WORD.fullmatch(username):
+        raise invalid("/username", "1 to 63 characters of letters, digits, dot, hyphen and underscore.")
+    if unknown := sorted(set(roles) - set(ROLES)):
+        raise invalid("/roles", f"Not a role: {unknown[0]!r}.")
+    user = User(
+        username=username,
+        password=make_password(password),
+        email=email,
+        tenant=tenant,
+        roles=sorted(set(roles)),
+        language=language,
+        created_at=now or datetime.now(UTC),
+    )
+    body = {"roles": user.roles, "tenant": str(tenant.id) if tenant else None}
+    pii = {"username": username, "email": email}
+    with transaction.atomic(using=plane()):
+        _insert(user, "username-taken")
+        _record("user.created", tenant.id if tenant else None, "user", str(user.id), actor, body, pii)
+    return user
+
+
+def user_password_set(*, user: User, password: str, actor: Principal | None = None) -> None:
+    """The old password is of no use, and sessions made with it are over."""
+    user.password = make_password(password)
+    with transaction.atomic(using=plane()):
+        user.save(update_fields=["password"])
+        _record("user.changed", user.tenant_id, "user", str(user.id), actor, {"changed": ["password"]})
+
+
+def _insert(row: Tenant | User, taken: str) -> None:
+    try:
+        with transaction.atomic(using=plane()):
+            row.save(force_insert=True)
+    except IntegrityError as e:
+        raise Problem(taken) from e
+
+
+def _record(
+    event_type: str,
+    tenant_id: UUID | None,
+    object_kind: str,
+    object_id: str,
+    actor: Principal | None,
+    body: dict[str, Any],
+    pii: dict[str, Any] | None = None,
+) -> None:
+    record(
+        event_type=event_type,
+        outcome="success",
+        actor=actor,
+        tenant_id=tenant_id,
+        object_kind=object_kind,
+        object_id=object_id,
+        body=body,
+        pii=pii,
+    )
