@@ -35,19 +35,27 @@ INGEST_LAG = prometheus_client.Gauge("kvc_ingest_lag_seconds", "Since the slowes
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
-class CountRequests(MiddlewareMixin):
-    """Counts answers by route (the pattern, not the address) and measures them."""
+class Plumbing(MiddlewareMixin):
+    """Answers the plumbing before sessions, rights and host names are looked at; counts and measures the rest by route.
 
-    def process_request(self, request: HttpRequest) -> None:
-        """Remember when it came."""
+    A probe has no account and may come by address; a scraper's bearer is not one of our tokens.
+    """
+
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
+        """The answer to a machine, or None."""
         request.META["kvc.started"] = time.perf_counter()
+        view = VIEWS.get(request.path)
+        if view is None:
+            return None
+        return view(request) if request.method in ("GET", "HEAD") else HttpResponse(status=405)
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        """Count it."""
-        route = request.resolver_match.route if request.resolver_match else "none"
-        method = request.method if request.method in METHODS else "other"
-        REQUESTS.labels(method, route, str(response.status_code)).inc()
-        SECONDS.labels(route).observe(time.perf_counter() - request.META["kvc.started"])
+        """Counted under the pattern of the route, never under the address."""
+        if request.path not in VIEWS:
+            route = request.resolver_match.route if request.resolver_match else "none"
+            method = request.method if request.method in METHODS else "other"
+            REQUESTS.labels(method, route, str(response.status_code)).inc()
+            SECONDS.labels(route).observe(time.perf_counter() - request.META["kvc.started"])
         return response
 
 
@@ -70,6 +78,13 @@ def metrics(request: HttpRequest) -> HttpResponse:
         return HttpResponse(status=401, headers={"WWW-Authenticate": "Bearer"})
     _measure_fleet()
     return HttpResponse(prometheus_client.generate_latest(), content_type=prometheus_client.CONTENT_TYPE_LATEST)
+
+
+VIEWS: dict[str, Callable[[HttpRequest], HttpResponse]] = {
+    "/healthz": healthz,
+    "/readyz": readyz,
+    "/metrics": metrics,
+}
 
 
 # --- parts ---------------------------------------------------------------

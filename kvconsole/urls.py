@@ -1,18 +1,21 @@
-"""All addresses of the `web` process: pages, REST, its description, and the plumbing.
+"""All addresses of the `web` process: pages, REST and its description. `plumbing` answers its own before these.
 
 A URL belongs to the app that answers it; this file only composes.
 """
 
-import importlib
 import importlib.util
+from typing import Any
 
 from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
-from kvconsole import plumbing
+from kvconsole.infra.access import PUBLIC, counted, route
 
 API = ("tenants.api_v1", "catalog.api_v1", "catalog.map_api", "routing.api_v1", "audit.api_v1")
 PAGES = ("frontend.urls",)
+
+OPEN: dict[str, Any] = {"authentication_classes": [], "permission_classes": []}
+PAGE = {"template_name": "kvconsole/api_docs.html"}
 
 
 def _routes(prefix: str, modules: tuple[str, ...]) -> list[URLPattern | URLResolver]:
@@ -20,23 +23,8 @@ def _routes(prefix: str, modules: tuple[str, ...]) -> list[URLPattern | URLResol
 
 
 urlpatterns = [
-    path("healthz", plumbing.healthz),
-    path("readyz", plumbing.readyz),
-    path("metrics", plumbing.metrics),
-    path(
-        "api/schema",
-        SpectacularJSONAPIView.as_view(authentication_classes=[], permission_classes=[]),
-        name="schema",
-    ),
-    path(
-        "api/docs",
-        SpectacularSwaggerSplitView.as_view(
-            authentication_classes=[],
-            permission_classes=[],
-            template_name="kvconsole/api_docs.html",
-        ),
-        name="api-docs",
-    ),
+    route("api/schema", SpectacularJSONAPIView.as_view(**OPEN), "schema", GET=counted(PUBLIC)),
+    route("api/docs", SpectacularSwaggerSplitView.as_view(**OPEN, **PAGE), "api-docs", GET=counted(PUBLIC)),
     *_routes("api/v1/", API),
     *_routes("", PAGES),
 ]
