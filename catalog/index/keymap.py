@@ -8,6 +8,7 @@ is at or beyond the segment's length is dead, so that dropping a segment needs n
 Source: `docs/decisions` "runs, not rows".
 """
 
+# mypy: ignore-errors
 import numpy as np
 from numba import njit
 

@@ -7,6 +7,7 @@ up to six times the fold.
 """
 
 from collections.abc import Iterable
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -47,8 +48,8 @@ class Memory(Placements):
         self.seg_parent = np.zeros((1024, 2), U)
         self.refs = [0] * 1024
         self.unprepared = 0
-        """Batches folded since the store last took them over: while there are any, nothing may be swept."""
-        self._scratch: tuple[NDArray[np.generic], ...] = ()
+        """1 between `apply` and the store's `prepare`: what is in between may neither be folded on nor swept."""
+        self._scratch: tuple[Any, ...] = ()
 
     # ---------------------------------------------------------------- growth
     def reserve(self, keys: int, segs: int) -> None:
@@ -68,7 +69,7 @@ class Memory(Placements):
 
     def nbytes(self) -> int:
         """Bytes of the key map and the segments' columns (placements come on top, about 1 byte a block)."""
-        return int(self.tab.nbytes) + sum(getattr(self, f).nbytes for f in _SEGMENT_ARRAYS) + 8 * len(self.refs)
+        return int(self.tab.nbytes) + sum(int(getattr(self, f).nbytes) for f in _SEGMENT_ARRAYS) + 8 * len(self.refs)
 
     def blocks(self) -> int:
         """Distinct keys that have a place, held or not yet swept."""
@@ -137,13 +138,19 @@ class Memory(Placements):
 
     # ------------------------------------------------------------------ fold
     def apply(self, work: list[Work]) -> Touched:
-        """The steps are folded in order; nothing is durable yet."""
+        """The steps are folded in order; nothing is durable yet. `Store.prepare` must take each batch over.
+
+        Raises:
+            RuntimeError: the batch before has not been prepared; nothing was folded.
+        """
+        if self.unprepared:
+            raise RuntimeError("the store has not taken over the batch before this one")
         t = Touched()
-        self.unprepared += 1
         steps, blobs, at, parents = _lay_out(work)
         n, m = at[-1], len(steps)
         if not m:
             return t
+        self.unprepared = 1
         keys = _halves(b"".join(blobs))
         parent = np.frombuffer(b"".join(p[:16] if p else _NO_KEY for p in parents), U).reshape(-1, 2)
         root = np.fromiter((p is None for p in parents), np.bool_, m)
@@ -168,7 +175,7 @@ class Memory(Placements):
         self.fold(steps, runs[:nr].tolist(), masks[:nr].tobytes(), sums[:nr].tolist(), t)
         return t
 
-    def _room(self, n: int) -> tuple[NDArray[np.generic], ...]:
+    def _room(self, n: int) -> tuple[Any, ...]:
         """Scratch kept between batches: fresh pages cost more than the work on them."""
         if not self._scratch or len(self._scratch[3]) < n + 1:
             size = int(n * 1.5) + 64
@@ -224,7 +231,8 @@ def _lay_out(work: list[Work]) -> tuple[list[Work], list[bytes], list[int], list
     """Steps by event (an `adds` is one event a key), their keys, where each event's keys begin, their parents."""
     steps: list[Work] = []
     blobs: list[bytes] = []
-    at, parents = [0], []
+    at: list[int] = [0]
+    parents: list[bytes | None] = []
     n = 0
     for w in work:
         keys = w.keys

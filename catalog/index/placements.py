@@ -26,14 +26,14 @@ from catalog.index.steps import (
     Touched,
     Work,
 )
-from kvcore.blocks import TRANSITIONS, VOLATILE
+from kvcore.blocks import TRANSITIONS, VOLATILE, Guard
 
 FULL = 2**64 - 1
 Mask = int
 COMMITTED = "committed"
 PASSING = ("transferring", "evicting")
 """States that end when a block is announced again; `referenced` and `quarantined` outlive that."""
-_STEPS = {(b.value, a.value) for b, a in TRANSITIONS if b is not None}
+_STEPS = {(b, a) for (b, a), guard in TRANSITIONS.items() if b and guard in (Guard.ALWAYS, Guard.NOT_PURGED)}
 
 
 def may_become(before: str, after: str) -> bool:
@@ -101,7 +101,7 @@ class Placements:
         if o is None:
             o = self.owner_of[source, tier] = self.next_owner
             self.next_owner += 1
-            self.owners[o] = Owner(o, source, tier)
+            self.owners[o] = Owner(o, source, tier, 0.0)
             self.place[o], self.holding[o] = {}, {}
             t.owners.add(o)
         return o
@@ -131,6 +131,11 @@ class Placements:
                 self.ghosts.popleft()
                 over.append(o)
         return gone, over
+
+    def give_up(self, o: int, segs: list[int]) -> None:
+        """The owner holds nothing of these segments; its holdings are the caller's affair."""
+        for seg in segs:
+            self._released(o, seg, self.place[o].pop(seg))
 
     def _released(self, o: int, seg: int, mask: Mask) -> None:
         """A placement is gone from the books."""

@@ -101,6 +101,7 @@ class Owner:
     source: int
     tier: str
     born: float
+    """When it was first committed, 0 before."""
     retired: bool = False
 
 

@@ -149,6 +149,11 @@ FROM catalog_keyspace WHERE shard = %s
 SELECT keyspace, owner, blocks, lo, hi FROM catalog_holding
 WHERE keyspace IN (SELECT id FROM catalog_keyspace WHERE shard = %s)
 
+-- name: load_size
+-- Keys of the shard, so that the key map is made once in its size.
+SELECT coalesce(sum(octet_length(keys)), 0) / 16 FROM catalog_segment
+WHERE keyspace IN (SELECT id FROM catalog_keyspace WHERE shard = %s)
+
 -- name: load_segments
 -- Every segment of the shard's keyspaces, for COPY in binary.
 SELECT id, keys, keyspace, coalesce(up, -1), coalesce(up_off, -1::int2), family, parent FROM catalog_segment
