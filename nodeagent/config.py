@@ -50,8 +50,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     name: str
     console_url: str
-    host: str
-    port: int
+    listen: str  # host:port
     agent_url: str
     console_public_key: str  # hex, pinned at enrolment
     ingest: list[Ingest]
@@ -63,12 +62,21 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     role: str = "mixed"
     prefill_curve: tuple[float, float] = (0.009342, 1.0335e-7)
     """Declared, not measured: prefill milliseconds = a·n + b·n² for n tokens."""
+    tls_cert: str = ""
+    """Files for HTTPS; without them the agent listens on loopback only."""
+    tls_key: str = ""
     tpot_ms: float = 0.0
     """Milliseconds per decoded token; 0 = decode is not paced."""
     digest_seconds: float = 10.0
     outbox_bytes: int = 64 * 2**20
     protocol: int = PROTOCOL
     version: str = VERSION
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port the agent listens on."""
+        host, _, port = self.listen.rpartition(":")
+        return host.strip("[]"), int(port)
 
     @property
     def block_tokens(self) -> int:
@@ -162,6 +170,11 @@ def check(config: Config) -> None:
     Raises:
         ConfigError: naming the first field that is wrong.
     """
+    host, _, port = config.listen.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(f"listen: {config.listen!r} is not host:port")
+    if not is_loopback(host.strip("[]")) and not (config.tls_cert and config.tls_key):
+        raise ConfigError(f"listen: {host} is not loopback, so tls_cert and tls_key are needed")
     for name, tier in config.tiers.items():
         if name not in TIERS:
             raise ConfigError(f"tiers: {name!r} is not a tier")

@@ -1,0 +1,291 @@
+"""Decides how the parts of an agent work together: one event loop, one worker thread for blocks, nothing that waits
+for the console.
+
+Requests and upkeep run in the worker thread, one after the other; the event loop serves HTTP, sends frames and renews
+leases. Called by `__main__`.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+
+from kvcore.blocks import TIERS, Tier
+from kvcore.events import Load
+from kvcore.keys import unpack
+from kvcore.messages import Command, SourcePosition
+from nodeagent.config import Config, Home
+from nodeagent.engines.base import Request, Result
+from nodeagent.engines.reference import ReferenceEngine
+from nodeagent.executor import Executor
+from nodeagent.journal import Journal
+from nodeagent.keys import KeyRing, LeaseKeeper
+from nodeagent.media import Media, new_boot
+from nodeagent.sender import Sender
+from nodeagent.tiers.memory import MemoryTier
+from nodeagent.watermarks import Curve
+
+TICK_SECONDS = 0.1
+MARK_SECONDS = 0.5
+MARK_AGAIN_SECONDS = 5.0
+LOAD_SECONDS = 2.0
+UPKEEP_SECONDS = 1.0
+TOKEN_FILE, KEY_FILE, DRIVE_FILE = "node.token", "node.key", "drive.token"
+
+
+class Agent:
+    """One node's agent. Everything it holds is released by `close`."""
+
+    def __init__(self, home: Home) -> None:
+        self.home, self.config = home, home.load()
+        self.boot, self.started_at = new_boot(), time.time()
+        self.drive_token = home.read_secret(DRIVE_FILE).decode().strip()
+        token = home.read_secret(TOKEN_FILE).decode().strip()
+        self.client = client(token)
+        self.ring = KeyRing()
+        self.media = Media(home, self.config, self.ring, boot=self.boot)
+        self.pool = self.media.pool
+        self.ring.on_fence = self.pool.fence
+        self.keeper = LeaseKeeper(self.ring, self.client, self.config.console_url.rstrip("/") + "/api/v1/key-leases")
+        self.engine = ReferenceEngine(
+            self.pool, self.ring, block_tokens=self.config.block_tokens, block_bytes=self.config.block_bytes,
+            curve=Curve(*self.config.prefill_curve), tpot_ms=self.config.tpot_ms,
+        )  # fmt: skip
+        self.journal = Journal(home.journal_file)
+        private_key = bytes.fromhex(home.read_secret(KEY_FILE).decode().strip())
+        self.executor = Executor(
+            node=self.config.node, boot=self.boot, private_key=private_key,
+            console_key=bytes.fromhex(self.config.console_public_key), journal=self.journal,
+            verbs={"ping": self._ping, "inventory": self._inventory, "digest": self._digest}, positions=self.positions,
+        )  # fmt: skip
+        self.sender = Sender(
+            self.config.node, self.media.outboxes, self.ring, client=self.client, ingest=self.config.ingest,
+            digest_seconds=self.config.digest_seconds, on_allowances=self._allow, refused=self._refused,
+        )  # fmt: skip
+        self.refused: Counter[tuple[str, str]] = Counter()
+        """Requests not taken, by (namespace hex, code), since the last heartbeat."""
+        self._worker = ThreadPoolExecutor(1, "blocks")
+        self._waiting = 0
+        self._told: dict[str, tuple[float, list[Any]]] = {}
+        self._due = {"load": 0.0, "upkeep": 0.0}
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        await self._in_worker(self._open)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.sender.run())
+            group.create_task(self.keeper.keep())
+            group.create_task(self._ticks())
+
+    def _open(self) -> None:
+        now = time.time()
+        for box in self.media.outboxes[:1]:
+            box.put(*self.pool.marks(box.source))  # the first frame tells the new boot before anything of it is listed
+            for lane in box.lanes:
+                lane.cut(now)
+        self.media.open(now)
+
+    async def _in_worker(self, call: Any, *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, call, *args)
+
+    async def _ticks(self) -> None:
+        while True:
+            more = await self._in_worker(self._tick, time.time())
+            await asyncio.sleep(0.0 if more else TICK_SECONDS)
+
+    def _tick(self, now: float) -> bool:
+        """One slice of upkeep in the worker thread; True if more is waiting."""
+        self.engine.tick(now)
+        more = self.media.relief.work(now)
+        if now >= self._due["upkeep"]:
+            self._due["upkeep"] = now + UPKEEP_SECONDS
+            self.media.probe(now)
+            self.media.relief.expire(now)
+        self._tell(now)
+        return more
+
+    def _tell(self, now: float) -> None:
+        """Marks where they changed, load now and then."""
+        for box in self.media.outboxes:
+            at, last = self._told.get(box.source, (0.0, []))
+            if now - at >= MARK_SECONDS and box.boot:
+                marks = self.pool.marks(box.source)
+                if marks and (marks != last or now - at >= MARK_AGAIN_SECONDS):
+                    self._told[box.source] = now, marks
+                    box.put(*marks)
+        if now >= self._due["load"]:
+            self._due["load"] = now + LOAD_SECONDS
+            curve, running = self.config.prefill_curve, self.engine.running + self._waiting
+            self.media.outboxes[0].put(Load(queue_ms=0.0, running=running, prefill_curve=curve, measured=False))
+
+    # What the server asks
+
+    async def handle(self, requests: list[Request]) -> list[Result]:
+        """Carries requests out in the worker thread; a missing lease is asked for once, without holding others up."""
+        if any(not self._leased(r) for r in requests):
+            await self.keeper.renew()
+        self._waiting += len(requests)
+        try:
+            results: list[Result] = await self._in_worker(self.engine.handle, requests, time.time())
+        finally:
+            self._waiting -= len(requests)
+        for request, result in zip(requests, results, strict=True):
+            if result.code:
+                self.refused[request.ns.hex(), result.code] += 1
+        return results
+
+    def _leased(self, request: Request) -> bool:
+        return any(x.ns == request.ns and x.gen == request.gen for x in self.ring.live())
+
+    async def inventory(self) -> dict[str, Any]:
+        """Everything held, per source, tier, namespace, generation and group; keys in hex."""
+        return await self._in_worker(self._list)  # type: ignore[no-any-return]
+
+    def _list(self) -> dict[str, Any]:
+        lists: dict[tuple[str, str, str, int, int], list[str]] = {}
+        with self.pool.lock:
+            for run in self.pool.runs.values():
+                for tier in run.copies:
+                    space = run.space
+                    key = self.pool.outboxes[tier].source, tier.value, space.ns.hex(), space.gen, space.group
+                    lists.setdefault(key, []).extend(k.hex() for k in unpack(run.keys))
+            positions = self.positions()
+        return {
+            "node": self.config.node,
+            "positions": [{"source": p.source, "boot": p.boot, "stream": p.stream, "seq": p.seq} for p in positions],
+            "lists": [
+                {"source": s, "dp_rank": 0, "tier": t, "ns": ns, "gen": gen, "group": group, "keys": keys}
+                for (s, t, ns, gen, group), keys in lists.items()
+            ],
+        }
+
+    def status(self) -> dict[str, Any]:
+        """What an operator may know; no secret, no key, nothing of a prompt."""
+        now, pool = time.time(), self.pool
+        return {
+            "node": self.config.node, "name": self.config.name, "version": self.config.version, "boot": self.boot,
+            "uptime_seconds": round(now - self.started_at, 1), "profile": self.config.profile,
+            "idle": not self._waiting and not self.engine.running and all(b.idle for b in self.media.outboxes),
+            "console": {
+                "heard_ms_ago": round((now - self.sender.heard_at) * 1000) if self.sender.heard_at else None,
+                "fence_seq": self.ring.fence_seq, "leases": len(self.ring.live()), "halted": self.sender.halted,
+                "sent": dict(self.sender.counts), "rejected": dict(self.sender.rejected),
+            },
+            "sources": [
+                {
+                    "source": b.source, "boot": b.boot, "stream": b.stream, "idle": b.idle, "overflows": b.overflows,
+                    "seq": [x.seq for x in b.lanes], "acked": [x.acked for x in b.lanes],
+                    "held_bytes": sum(x.held_bytes for x in b.lanes), "given_up": sum(x.given_up for x in b.lanes),
+                }
+                for b in self.media.outboxes
+            ],
+            "tiers": {n.value: self._tier(n, now) for n in pool.order},
+            "engine": {
+                "kind": "reference", "requests": self.engine.requests, "running": self.engine.running,
+                "prompt_tokens": self.engine.prompt_tokens, "hit_tokens": self.engine.hit_tokens,
+            },
+            "dropped_blocks": {f"{t.value}/{r}": n for (t, r), n in pool.dropped.copy().items()},
+            "refused_blocks": dict(pool.refused_blocks),
+            "open_steps": len(self.journal.open_steps()),
+        }  # fmt: skip
+
+    def _tier(self, name: Tier, now: float) -> dict[str, Any]:
+        store, config = self.pool.tiers[name], self.pool.configs[name]
+        return {
+            "used_bytes": store.used_bytes, "capacity_bytes": store.capacity_bytes, "high": config.high,
+            "low": config.low, "emulated": store.emulated, "encrypted": store.encrypted,
+            "locked": isinstance(store, MemoryTier) and store.locked, "up": self.pool.up(name, now),
+            "blocks": sum(s.totals.get(name, (0, 0, 0))[0] for s in list(self.pool.spaces.values())),
+            "reliefs": self.pool.gates[name].opened,
+        }  # fmt: skip
+
+    # What commands do
+
+    def positions(self) -> list[SourcePosition]:
+        """Where the outboxes stand; sources that were never reached are left out."""
+        return [p for box in self.media.outboxes if box.boot for p in box.positions()]
+
+    def _ping(self, command: Command) -> dict[str, Any]:
+        return {"uptime_seconds": round(time.time() - self.started_at, 1), "boot": self.boot}
+
+    def _inventory(self, command: Command) -> dict[str, Any]:
+        """Every source lists what it holds, on the event road; the receipt tells how much."""
+        wanted = command.args.get("source")
+        for box in self.media.outboxes:
+            if wanted in (None, box.source):
+                box.owe_inventory()
+        return {"blocks": self._blocks()}
+
+    def _digest(self, command: Command) -> dict[str, Any]:
+        lines = self.pool.digests(frozenset(self.pool.order))
+        return {
+            "blocks": self._blocks(),
+            "lines": [
+                [x.ns.hex(), str(x.gen), x.group, x.tier, x.blocks, f"{x.lo:016x}", f"{x.hi:016x}"] for x in lines
+            ],
+        }
+
+    def _blocks(self) -> dict[str, int]:
+        with self.pool.lock:
+            return {
+                n.value: sum(s.totals.get(n, (0, 0, 0))[0] for s in self.pool.spaces.values()) for n in self.pool.order
+            }
+
+    # What answers bring
+
+    def _allow(self, allowances: dict[str, Any]) -> None:
+        """Takes quotas: `{"version": n, "quotas": {namespace hex: {tier: bytes}}}`; what is malformed is left out."""
+        quotas: dict[tuple[bytes, Tier], int] = {}
+        given = allowances.get("quotas")
+        for ns, tiers in given.items() if isinstance(given, dict) else ():
+            for tier, limit in tiers.items() if isinstance(tiers, dict) else ():
+                if tier in TIERS and isinstance(limit, int):
+                    with contextlib.suppress(ValueError):
+                        quotas[bytes.fromhex(ns), Tier(tier)] = limit
+        self.media.relief.quotas = quotas
+
+    def _refused(self) -> list[dict[str, Any]]:
+        counted, self.refused = self.refused, Counter()
+        top = Tier(self.pool.order[0]).value
+        return [{"ns": ns, "tier": top, "reason": code, "count": n} for (ns, code), n in counted.most_common(256)]
+
+    async def close(self) -> None:
+        """Everything is released; what was not acknowledged is told again by the next life."""
+        self._worker.shutdown(wait=True, cancel_futures=True)
+        self.ring.clear()
+        self.media.close()
+        self.journal.close()
+        await self.client.aclose()
+
+
+def client(token: str, *, timeout_seconds: float = 15.0) -> httpx.AsyncClient:
+    """An HTTP client with the node's token that follows nothing and asks no proxy."""
+    return httpx.AsyncClient(
+        headers={"authorization": f"Bearer {token}"}, timeout=httpx.Timeout(timeout_seconds, connect=2.0),
+        trust_env=False, follow_redirects=False, limits=httpx.Limits(max_keepalive_connections=8, keepalive_expiry=60),
+    )  # fmt: skip
+
+
+def new_drive_token() -> str:
+    """A token for the inventory of one agent."""
+    return secrets.token_urlsafe(32)
+
+
+def describe_config(config: Config) -> list[dict[str, Any]]:
+    """The tiers as they are told at enrolment."""
+    out = []
+    for name in Tier:
+        if name in config.tiers:
+            tier = config.tiers[name]
+            out.append(
+                {
+                    "tier": name.value, "capacity_bytes": tier.capacity_bytes, "high": tier.high, "low": tier.low,
+                    "emulated": name is Tier.HBM, "encrypted": name in (Tier.SSD, Tier.REMOTE),
+                }
+            )  # fmt: skip
+    return out

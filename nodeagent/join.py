@@ -1,0 +1,151 @@
+"""Decides how a node becomes one of the fleet: the console proves itself first, then the node does.
+
+The enrolment token carries a fingerprint of the console's command key. It is compared before the token is sent, so a
+wrong console learns nothing. The node's key pair is made here and never leaves. Called by `__main__`.
+"""
+
+import socket
+from typing import Any, TypeVar
+
+import httpx
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from kvcore.messages import fingerprint
+from nodeagent.agent import DRIVE_FILE, KEY_FILE, TOKEN_FILE, describe_config, new_drive_token
+from nodeagent.config import VERSION, Config, ConfigError, Home, Ingest, TierConfig, check, require_private
+from nodeagent.engines.reference import describe
+
+_T = TypeVar("_T")
+
+
+class NotJoined(Exception):
+    """The node is not enrolled; nothing was written. The message says what to do."""
+
+
+class _FleetKey(msgspec.Struct, frozen=True):
+    public_key: str
+
+
+class _Enrolled(msgspec.Struct, frozen=True):
+    node_token: str
+    console_public_key: str
+    ingest: list[Ingest]
+    shards: int | list[Any] = 1
+    node: str = ""
+    id: str = ""
+
+
+def join(home: Home, *, console_url: str, token: str, draft: dict[str, Any], client: httpx.Client) -> Config:
+    """The config of the enrolled node, written with its secrets to `home`.
+
+    Args:
+        home: the agent's directory; must not hold an agent yet.
+        console_url: base URL of the console.
+        token: enrolment token with the console's fingerprint behind a dot.
+        draft: `Config` fields that the console does not decide (name, listen, agent_url, tiers, profile, …).
+        client: HTTP client without credentials.
+
+    Raises:
+        NotJoined: refused, unreachable, or the console is not the one the token names.
+        ConfigError: the draft cannot be run.
+    """
+    if home.config_file.exists():
+        raise NotJoined(f"{home.config_file} exists: this directory belongs to an agent")
+    base = require_private(console_url).rstrip("/")
+    _, dot, expected = token.partition(".")
+    if not dot or not expected:
+        raise NotJoined("the enrolment token has no fingerprint of the console's key")
+    console_key = _console_key(client, base, expected)
+    private = Ed25519PrivateKey.generate()
+    public = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    trial = _config(draft, node="-", console_url=base, key=console_key, ingest=[Ingest(0, base)], shards=1)
+    body = {
+        "enrolment_token": token, "public_key": public.hex(), "agent_url": trial.agent_url, "agent_version": VERSION,
+        "tiers": describe_config(trial), "engine": describe() | {"profile": trial.profile},
+    }  # fmt: skip
+    enrolled = _ask(client.post, f"{base}/api/v1/nodes:enrol", _Enrolled, json=body)
+    if enrolled.console_public_key.lower() != console_key:
+        raise NotJoined("the console answered with another key than it showed before")
+    shards = enrolled.shards if isinstance(enrolled.shards, int) else len(enrolled.shards)
+    node = enrolled.node or enrolled.id
+    if not node:
+        raise NotJoined("the console did not say which node this is")
+    config = _config(draft, node=node, console_url=base, key=console_key, ingest=enrolled.ingest, shards=shards)
+    seed = private.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
+    home.write(KEY_FILE, seed.hex().encode())
+    home.write(TOKEN_FILE, enrolled.node_token.encode())
+    home.write(DRIVE_FILE, new_drive_token().encode())
+    home.save(config)
+    return config
+
+
+def _console_key(client: httpx.Client, base: str, expected: str) -> str:
+    """The console's public key in hex, if it is the one the token names."""
+    shown = _ask(client.get, f"{base}/api/v1/fleet-key", _FleetKey).public_key.lower()
+    try:
+        found = fingerprint(bytes.fromhex(shown))
+    except ValueError:
+        raise NotJoined("the console showed something that is no key") from None
+    if found != expected:
+        raise NotJoined("this is not the console the token was made by (its key differs); the token was not sent")
+    return shown
+
+
+def _config(
+    draft: dict[str, Any], *, node: str, console_url: str, key: str, ingest: list[Ingest], shards: int
+) -> Config:
+    config = Config(**draft, node=node, console_url=console_url, console_public_key=key, ingest=ingest, shards=shards)
+    check(config)
+    return config
+
+
+def _ask(call: Any, url: str, kind: type[_T], **options: Any) -> _T:
+    try:
+        answer = call(url, **options)
+    except httpx.HTTPError as e:
+        raise NotJoined(f"{url}: {type(e).__name__}") from None
+    if answer.status_code >= 400:
+        raise NotJoined(f"{url}: {answer.status_code} {_problem(answer)}")
+    try:
+        return msgspec.json.decode(answer.content, type=kind)
+    except msgspec.DecodeError as e:
+        raise NotJoined(f"{url}: {e}") from None
+
+
+def _problem(answer: httpx.Response) -> str:
+    try:
+        problem = msgspec.json.decode(answer.content, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return ""
+    return str(problem.get("code") or problem.get("detail") or "")[:200]
+
+
+def listen_address(text: str) -> str:
+    """`host:port` with a real port: 0 is replaced by one that is free now.
+
+    Raises:
+        ConfigError: it has another form.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(f"{text!r} is not host:port")
+    if int(port):
+        return text
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as s:
+        s.bind((host.strip("[]"), 0))
+        return f"{host}:{s.getsockname()[1]}"
+
+
+def draft_of(
+    *, name: str, listen: str, agent_url: str, profile: str, tiers: dict[str, TierConfig], remote_url: str, **more: Any
+) -> dict[str, Any]:
+    """The fields of a config that the command line decides; a remote tier without a store is left out."""
+    address = listen_address(listen)
+    if not remote_url:
+        tiers = {n: t for n, t in tiers.items() if n != "remote"}
+    return {
+        "name": name, "listen": address, "agent_url": agent_url or f"http://{address}", "profile": profile,
+        "tiers": tiers, "remote_url": remote_url, **more,
+    }  # fmt: skip

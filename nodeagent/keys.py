@@ -1,0 +1,186 @@
+"""Decides which namespace generations this node may work on now: leases, fences, ticket keys. Memory only.
+
+Leases last five minutes and are renewed at half of their life; when one is over, nothing new of its namespace is
+served, stored or published. Fences come on every answer and are applied before they are acknowledged.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+import httpx
+import msgspec
+
+from kvcore.messages import Fence
+from nodeagent.tiers.base import LeaseOver
+
+ASK_AGAIN_SECONDS = 1.0
+"""Least time between two requests for leases, whoever asks."""
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """Subkeys of one namespace generation, until `until` (Unix seconds)."""
+
+    ns: bytes
+    gen: int
+    block_tokens: int
+    blk: bytes
+    enc: bytes
+    salt_tag: bytes
+    until: float
+
+
+class _LeaseLine(msgspec.Struct, frozen=True):
+    namespace: str
+    generation: int
+    subkeys: dict[str, str]
+    until: str | float
+    block_tokens: int = 16
+    salt_tag: str = ""
+
+
+class _FenceLine(msgspec.Struct, frozen=True):
+    namespace: str
+    min_gen: int | str
+
+
+class _LeaseAnswer(msgspec.Struct, frozen=True):
+    leases: list[_LeaseLine]
+    fence_seq: int = 0
+    fences_after: list[_FenceLine] = []
+    ticket_key: str | None = None
+
+
+class KeyRing:
+    """Leases and fences of this process. Methods are safe from any thread."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+        self.fence_seq = 0
+        """What is applied; told with every frame."""
+        self.ticket_keys: tuple[bytes, ...] = ()
+        """Today's, and the one before it for tickets still on their way."""
+        self.on_fence: Callable[[], None] = lambda: None
+        """Called before new fences are acknowledged."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._leases: dict[tuple[bytes, int], Lease] = {}
+        self._min_gen: dict[bytes, int] = {}
+
+    def lease(self, ns: bytes, gen: int) -> Lease:
+        """The lease of a namespace generation.
+
+        Raises:
+            LeaseOver: there is none now, or the generation is fenced.
+        """
+        lease = self._leases.get((ns, gen))
+        if lease is None or lease.until <= self._clock() or self.fenced(ns, gen):
+            raise LeaseOver("no lease for this namespace generation")
+        return lease
+
+    def enc(self, ns: bytes, gen: int) -> bytes:
+        """The `enc` subkey, see `lease`."""
+        return self.lease(ns, gen).enc
+
+    def live(self) -> list[Lease]:
+        """All leases that are not over."""
+        now = self._clock()
+        with self._lock:
+            return [x for x in self._leases.values() if x.until > now]
+
+    def fenced(self, ns: bytes, gen: int) -> bool:
+        """Whether the generation is below the namespace's `min_gen`."""
+        return gen < self._min_gen.get(ns, 0)
+
+    def grant(self, leases: Iterable[Lease]) -> None:
+        """Takes new leases; those of fenced generations are not taken."""
+        with self._lock:
+            for lease in leases:
+                if not self.fenced(lease.ns, lease.gen):
+                    self._leases[lease.ns, lease.gen] = lease
+
+    def fence(self, fence_seq: int, fences: Iterable[Fence]) -> None:
+        """Raises `min_gen`s and drops the leases below them; acknowledged only when that is done."""
+        raised = False
+        with self._lock:
+            for f in fences:
+                if f.min_gen > self._min_gen.get(f.ns, 0):
+                    self._min_gen[f.ns] = f.min_gen
+                    raised = True
+                for key in [k for k in self._leases if k[0] == f.ns and k[1] < f.min_gen]:
+                    del self._leases[key]
+        if raised:
+            self.on_fence()
+        self.fence_seq = max(self.fence_seq, fence_seq)
+
+    def expire(self) -> None:
+        """Forgets leases that are over, so that their keys are not in memory longer than they may be used."""
+        now = self._clock()
+        with self._lock:
+            self._leases = {k: x for k, x in self._leases.items() if x.until > now}
+
+    def due(self) -> bool:
+        """Whether half of the shortest lease's life is over, or there is none."""
+        left = min((x.until - self._clock() for x in self.live()), default=0.0)
+        return left < 150.0
+
+    def clear(self) -> None:
+        """Forgets all keys."""
+        with self._lock:
+            self._leases, self.ticket_keys = {}, ()
+
+
+class LeaseKeeper:
+    """Asks the console for leases of all namespaces placed on this node."""
+
+    def __init__(self, ring: KeyRing, client: httpx.AsyncClient, url: str, *, clock: Callable[[], float] = time.time):
+        self._ring, self._client, self._url, self._clock = ring, client, url, clock
+        self._asked = 0.0
+        self.failures = 0
+        """Requests in a row that brought nothing."""
+
+    async def renew(self) -> bool:
+        """One request; True if leases came. A console that is away is no error: what is leased stays leased."""
+        if self._clock() - self._asked < ASK_AGAIN_SECONDS:
+            return False
+        self._asked = self._clock()
+        held = [{"namespace": x.ns.hex(), "generation": x.gen} for x in self._ring.live()]
+        body = {"held": held, "fence_seq": self._ring.fence_seq, "all": True}
+        try:
+            answer = await self._client.post(self._url, json=body)
+            answer.raise_for_status()
+            parsed = msgspec.json.decode(answer.content, type=_LeaseAnswer)
+            leases = [_lease(line) for line in parsed.leases]
+            fences = [Fence(ns=bytes.fromhex(f.namespace), min_gen=int(f.min_gen)) for f in parsed.fences_after]
+        except (httpx.HTTPError, msgspec.DecodeError, ValueError, KeyError):
+            self.failures += 1
+            return False
+        self.failures = 0
+        await asyncio.to_thread(self._ring.fence, parsed.fence_seq, fences)
+        self._ring.grant(leases)
+        if parsed.ticket_key is not None:
+            key = bytes.fromhex(parsed.ticket_key)
+            self._ring.ticket_keys = (key, *[k for k in self._ring.ticket_keys if k != key][:1])
+        return True
+
+    async def keep(self) -> None:
+        """Renews when it is due; for ever."""
+        while True:
+            self._ring.expire()
+            if self._ring.due():
+                await self.renew()
+            await asyncio.sleep(ASK_AGAIN_SECONDS if self.failures < 5 else 5.0)
+
+
+def _lease(line: _LeaseLine) -> Lease:
+    return Lease(
+        ns=bytes.fromhex(line.namespace), gen=line.generation, block_tokens=line.block_tokens,
+        blk=bytes.fromhex(line.subkeys["blk"]), enc=bytes.fromhex(line.subkeys["enc"]),
+        salt_tag=bytes.fromhex(line.salt_tag), until=_seconds(line.until),
+    )  # fmt: skip
+
+
+def _seconds(value: str | float) -> float:
+    """Unix seconds of an RFC 3339 time or a number."""
+    return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else value

@@ -1,0 +1,279 @@
+"""Decides what of the outboxes is sent when, and what an answer of the console means for them.
+
+One task per lane sends one message at a time, in order: an inventory that is owed, then frames, then a digest where
+all frames it names are acknowledged. One task tells positions twice a second for lanes that had nothing to send.
+The console being away costs nothing here but waiting: outboxes keep what they may and give up the rest as a whole.
+"""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import httpx
+import msgspec
+
+from kvcore.messages import Answer, Heartbeat
+from nodeagent.config import Ingest
+from nodeagent.keys import KeyRing
+from nodeagent.outbox import Lane, Outbox
+
+FLUSH_SECONDS = 0.05
+BEAT_SECONDS = 0.5
+WAIT_FIRST_SECONDS = 0.05
+WAIT_MOST_SECONDS = 3.0
+WAIT_REFUSED_SECONDS = 10.0
+_answer = msgspec.msgpack.Decoder(Answer)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Refusal(Exception):
+    """The console read the message and will not take it: sending it again changes nothing. `code` says why."""
+
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__(f"{status} {code}")
+        self.status, self.code = status, code
+
+
+class Away(Exception):
+    """Nobody took the message now; the same message may be sent again after `seconds` (0 = our own back-off)."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        super().__init__("the console did not take the message")
+        self.seconds = seconds
+
+
+class Road:
+    """The ingest URLs of one shard, tried in turn."""
+
+    def __init__(self, client: httpx.AsyncClient, urls: Sequence[str]) -> None:
+        self._client, self._urls, self._at, self._failed = client, [_base(u) for u in urls], 0, 0
+
+    async def post(self, path: str, body: bytes) -> Answer:
+        """The console's answer.
+
+        Raises:
+            Away, Refusal.
+        """
+        headers = {"content-type": "application/msgpack"}
+        try:
+            got = await self._client.post(self._urls[self._at] + path, content=body, headers=headers)
+        except httpx.HTTPError:
+            self._at = (self._at + 1) % len(self._urls)
+            raise Away from None
+        if got.status_code == 200:
+            try:
+                return _answer.decode(got.content)
+            except msgspec.DecodeError:
+                raise Away from None
+        if got.status_code >= 500 or got.status_code in (408, 421, 425, 429):
+            self._at = (self._at + 1) % len(self._urls)
+            wait = got.headers.get("retry-after", "")
+            tried_all = self._at == 0
+            raise Away(min(float(wait), WAIT_MOST_SECONDS) if tried_all and wait.isdigit() else 0.0)
+        raise Refusal(got.status_code, _code(got))
+
+
+class Sender:
+    """Sends for all outboxes of a node until cancelled."""
+
+    def __init__(
+        self,
+        node: str,
+        outboxes: Sequence[Outbox],
+        ring: KeyRing,
+        *,
+        client: httpx.AsyncClient,
+        ingest: Sequence[Ingest],
+        digest_seconds: float = 10.0,
+        flush_seconds: float = FLUSH_SECONDS,
+        on_allowances: Callable[[dict[str, Any]], None] = lambda allowances: None,
+        refused: Callable[[], list[dict[str, Any]]] = list,
+    ) -> None:
+        self.node, self.outboxes, self.ring = node, list(outboxes), ring
+        self.digest_seconds, self.flush_seconds = digest_seconds, flush_seconds
+        self.counts: Counter[str] = Counter()
+        """Messages and answers by what they were, for `status`."""
+        self.rejected: Counter[str] = Counter()
+        """Items the console refused, by code."""
+        self.halted: dict[str, str] = {}
+        """Sources that the console will not hear any more, and why."""
+        self.allowances = 0
+        self.heard_at = 0.0
+        """When the console last answered, Unix seconds; 0 = never."""
+        self._on_allowances, self._refused = on_allowances, refused
+        self._roads = {s: Road(client, [i.url for i in ingest if i.shard == s]) for s in {i.shard for i in ingest}}
+        self._last_sent: dict[tuple[int, int], float] = {}
+
+    async def run(self) -> None:
+        """Sends until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for box in self.outboxes:
+                for lane in box.lanes:
+                    group.create_task(self._lane(box, lane))
+            group.create_task(self._beats())
+
+    async def _lane(self, box: Outbox, lane: Lane) -> None:
+        wait = refused = WAIT_FIRST_SECONDS
+        next_digest = time.monotonic() + self.digest_seconds
+        digest: tuple[str, int, bytes] | None = None
+        while True:
+            try:
+                if not box.boot or self.halted.get(box.source):
+                    await asyncio.sleep(WAIT_FIRST_SECONDS)
+                    continue
+                if lane.need_inventory and box.lister is not None:
+                    await self._inventory(box, lane)
+                    digest = None
+                elif digest is not None and lane.acked >= digest[1]:
+                    body, digest = digest, None
+                    await self._digest(box, lane, *body)
+                elif box.due(lane, flush_seconds=self.flush_seconds):
+                    await self._frame(box, lane)
+                elif digest is None and time.monotonic() >= next_digest:
+                    next_digest = time.monotonic() + self.digest_seconds * random.uniform(0.9, 1.1)
+                    digest = await asyncio.to_thread(self._report, box, lane)
+                else:
+                    await asyncio.sleep(self.flush_seconds / 2)
+                wait = refused = WAIT_FIRST_SECONDS
+            except Away as e:
+                self.counts["away"] += 1
+                await asyncio.sleep((e.seconds or wait) * random.uniform(0.5, 1.5))
+                wait = min(wait * 2, WAIT_MOST_SECONDS)
+            except Refusal as e:
+                self._refusal(box, e)
+                await asyncio.sleep(refused * random.uniform(0.5, 1.5))
+                refused = min(refused * 4, WAIT_REFUSED_SECONDS)
+
+    async def _frame(self, box: Outbox, lane: Lane) -> None:
+        made = box.frame(lane, node=self.node, fence_seq=self.ring.fence_seq, allowances=self.allowances)
+        if made is None:
+            return
+        seq, stream, body = made
+        answer = await self._post(box, lane, "/api/v1/ingest/events", body)
+        self.counts[f"frame_{answer.state}"] += 1
+        box.acknowledge(lane, stream, answer.committed_seq)
+        if answer.state == "gap":
+            if not box.rewind(lane, stream, answer.expect_seq):
+                self.counts["beyond_outbox"] += 1
+                box.lost("overflow")
+            elif answer.expect_seq == seq:
+                await asyncio.sleep(WAIT_FIRST_SECONDS)  # it wants what it was just given: do not spin
+        else:
+            box.sent(lane, stream, seq)
+            for refused in answer.rejected:
+                self.rejected[refused.code] += 1
+        if answer.inventory and (box.lister is not None or answer.state == "gap"):
+            box.lost("restart")
+
+    async def _inventory(self, box: Outbox, lane: Lane) -> None:
+        """Sends one whole inventory; what interrupts it makes the lane owe a new one."""
+        stream, seq, pages = await asyncio.to_thread(self._pages, box, lane)
+        state = "stale"
+        try:
+            for page in pages:
+                answer = await self._post_until_taken(box, lane, "/api/v1/ingest/inventory", page)
+                state = answer.state
+                self.counts[f"inventory_{state}"] += 1
+                if state == "stale":
+                    break
+        finally:
+            if state != "applied":
+                lane.need_inventory = True
+        if state == "applied":
+            box.acknowledge(lane, stream, seq)
+        else:
+            await asyncio.sleep(WAIT_FIRST_SECONDS * 4)
+
+    async def _post_until_taken(self, box: Outbox, lane: Lane, path: str, body: bytes) -> Answer:
+        wait = WAIT_FIRST_SECONDS
+        while True:
+            try:
+                return await self._post(box, lane, path, body)
+            except Away as e:
+                self.counts["away"] += 1
+                if lane.need_inventory:  # the outbox overflowed meanwhile: these pages are of no use any more
+                    raise
+                await asyncio.sleep((e.seconds or wait) * random.uniform(0.5, 1.5))
+                wait = min(wait * 2, WAIT_MOST_SECONDS)
+
+    async def _digest(self, box: Outbox, lane: Lane, stream: str, seq: int, body: bytes) -> None:
+        if stream != box.stream or lane.acked != seq:
+            return  # a reset or a rewind came in between; the next one will do
+        answer = await self._post(box, lane, "/api/v1/ingest/inventory", body)
+        self.counts[f"digest_{answer.state}"] += 1
+        if answer.state == "differs" or answer.inventory:
+            box.owe_inventory()
+
+    def _pages(self, box: Outbox, lane: Lane) -> tuple[str, int, list[bytes]]:
+        return box.pages(lane, node=self.node, fence_seq=self.ring.fence_seq, allowances=self.allowances)
+
+    def _report(self, box: Outbox, lane: Lane) -> tuple[str, int, bytes] | None:
+        return box.report(lane, node=self.node, fence_seq=self.ring.fence_seq, allowances=self.allowances)
+
+    def _refusal(self, box: Outbox, refusal: Refusal) -> None:
+        """The console will not take this message: nothing is sent again that it will never take."""
+        self.counts[f"refused_{refusal.code}"] += 1
+        if refusal.code == "fenced-boot":
+            self.halted[box.source] = refusal.code
+        elif refusal.status in (400, 413, 422):
+            box.lost("decode")
+
+    async def _beats(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            now = time.monotonic()
+            quiet = [
+                place
+                for box in self.outboxes
+                for place, lane in zip(box.positions(), box.lanes, strict=True)
+                if box.boot and now - self._last_sent.get((id(box), lane.shard), 0.0) >= BEAT_SECONDS
+            ]
+            if not quiet:
+                continue
+            beat = Heartbeat(
+                sources=quiet, fence_seq=self.ring.fence_seq, allowances=self.allowances, refused=self._refused()
+            )
+            for road in self._roads.values():
+                try:
+                    answer = await road.post(f"/api/v1/nodes/{self.node}:heartbeat", _encode(beat))
+                    self.counts["heartbeat"] += 1
+                    await self._take(answer)
+                    for box in self.outboxes if answer.inventory else ():
+                        box.owe_inventory()
+                except (Away, Refusal) as e:
+                    self.counts["heartbeat_away" if isinstance(e, Away) else f"heartbeat_{e.code}"] += 1
+
+    async def _post(self, box: Outbox, lane: Lane, path: str, body: bytes) -> Answer:
+        answer = await self._roads[lane.shard].post(path, body)
+        self._last_sent[id(box), lane.shard] = time.monotonic()
+        await self._take(answer)
+        return answer
+
+    async def _take(self, answer: Answer) -> None:
+        """Applies what rides on every answer, before anything more is sent."""
+        self.heard_at = time.time()
+        if answer.fences_after:
+            await asyncio.to_thread(self.ring.fence, answer.fence_seq, answer.fences_after)
+        elif answer.fence_seq:
+            self.ring.fence(answer.fence_seq, ())
+        version = answer.allowances.get("version")
+        if isinstance(version, int) and version > self.allowances:
+            self._on_allowances(answer.allowances)
+            self.allowances = version
+
+
+def _base(url: str) -> str:
+    """The URL without the API path, which we add."""
+    return url.split("/api/", 1)[0].rstrip("/")
+
+
+def _code(answer: httpx.Response) -> str:
+    """The `code` of a problem answer."""
+    try:
+        code = msgspec.json.decode(answer.content).get("code", "")
+    except (msgspec.DecodeError, AttributeError):
+        code = ""
+    return code if isinstance(code, str) and code else f"http-{answer.status_code}"

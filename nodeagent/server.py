@@ -1,0 +1,178 @@
+"""Decides what an agent answers over HTTP: commands, status, inventory, requests.
+
+Raw ASGI on uvicorn, because a request is one msgpack body and one answer. Commands prove themselves by signature,
+requests by ticket, the inventory by the token in `drive.token`; status holds no secret. Called by `__main__`.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import time
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from typing import Any
+
+import msgspec
+import uvicorn
+
+from kvcore.messages import Ticket, ticket_refusal
+from nodeagent.agent import Agent
+from nodeagent.engines.base import Batch
+
+BODY_MAX = 8 * 2**20
+REQUESTS_MAX = 1024
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Reply = tuple[int, bytes, bytes]
+"""Status, content type, body."""
+JSON, MSGPACK = b"application/json", b"application/msgpack"
+
+
+class Problem(Exception):
+    """The request is not carried out; nothing was done."""
+
+    def __init__(self, status: int, code: str, title: str) -> None:
+        super().__init__(code)
+        self.status, self.code, self.title = status, code, title
+
+
+class Api:
+    """The ASGI application of an agent."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._batch = msgspec.msgpack.Decoder(Batch)
+        self._routes: dict[tuple[str, str], Callable[[Scope, bytes], Awaitable[Reply]]] = {
+            ("GET", "/healthz"): self._health,
+            ("GET", "/v1/status"): self._status,
+            ("GET", "/v1/inventory"): self._inventory,
+            ("POST", "/v1/commands"): self._command,
+            ("POST", "/v1/requests"): self._requests,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One HTTP exchange."""
+        if scope["type"] != "http":
+            return
+        try:
+            route = self._routes.get((scope["method"], scope["path"]))
+            if route is None:
+                known = any(path == scope["path"] for _, path in self._routes)
+                raise Problem(405, "method-not-allowed", "Method") if known else Problem(404, "not-found", "Not found")
+            status, kind, body = await route(scope, await _body(receive))
+        except Problem as e:
+            status, kind = e.status, b"application/problem+json"
+            body = msgspec.json.encode(
+                {"type": f"/docs/problems/{e.code}", "title": e.title, "status": e.status, "code": e.code}
+            )
+        headers = [
+            (b"content-type", kind),
+            (b"content-length", str(len(body)).encode()),
+            (b"cache-control", b"no-store"),
+        ]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _health(self, scope: Scope, body: bytes) -> Reply:
+        return 200, JSON, b'{"status":"ok"}'
+
+    async def _status(self, scope: Scope, body: bytes) -> Reply:
+        return 200, JSON, msgspec.json.encode(self._agent.status())
+
+    async def _inventory(self, scope: Scope, body: bytes) -> Reply:
+        given = _header(scope, b"authorization")
+        if not hmac.compare_digest(given, b"Bearer " + self._agent.drive_token.encode()):
+            raise Problem(401, "not-authenticated", "The inventory needs the token in drive.token")
+        held = await self._agent.inventory()
+        if MSGPACK in _header(scope, b"accept"):
+            return 200, MSGPACK, msgspec.msgpack.encode(held)
+        return 200, JSON, msgspec.json.encode(held)
+
+    async def _command(self, scope: Scope, body: bytes) -> Reply:
+        done = await asyncio.to_thread(self._agent.executor.execute, body)
+        if isinstance(done, str):
+            status = {"command-malformed": 400, "command-signature": 401, "command-not-for-this-node": 403}.get(
+                done, 409
+            )
+            raise Problem(status, done, "The command was not carried out")
+        return 200, JSON, msgspec.json.encode(done)
+
+    async def _requests(self, scope: Scope, body: bytes) -> Reply:
+        try:
+            batch = self._batch.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise Problem(400, "request-malformed", "The body is not a batch of requests") from None
+        if len(batch.requests) > REQUESTS_MAX:
+            raise Problem(413, "request-too-large", "Too many requests in one batch")
+        await self._admit(batch.ticket)
+        if any(r.ns != batch.ticket.ns or r.gen != batch.ticket.gen for r in batch.requests):
+            raise Problem(403, "ticket-scope", "The ticket is for another namespace or generation")
+        results = await self._agent.handle(batch.requests)
+        if results and all(r.code == "lease-over" for r in results):
+            raise Problem(409, "lease-over", "The keys of this namespace generation are not leased to this node now")
+        return 200, MSGPACK, msgspec.msgpack.encode({"results": results})
+
+    async def _admit(self, ticket: Ticket) -> None:
+        """Passes if the ticket is good under today's key, or under the one before it."""
+        ring, node = self._agent.ring, self._agent.config.node
+        if not ring.ticket_keys:
+            await self._agent.keeper.renew()
+        why = [ticket_refusal(ticket, key, node=node, now=time.time()) for key in ring.ticket_keys]
+        if not why:
+            raise Problem(409, "lease-over", "This node has no ticket key yet")
+        if None not in why:
+            code = next((w for w in why if w == "ticket-expired"), "ticket-invalid")
+            raise Problem(401, code, "The ticket is not good for this node now")
+
+
+async def _body(receive: Receive) -> bytes:
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Problem(400, "request-malformed", "The body ended early")
+        part = message.get("body", b"")
+        size += len(part)
+        if size > BODY_MAX:
+            raise Problem(413, "request-too-large", "The body is over 8 MiB")
+        parts.append(part)
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _header(scope: Scope, name: bytes) -> bytes:
+    return next((bytes(v) for k, v in scope["headers"] if k == name), b"")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handling: `__main__` decides when to stop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leaves signals alone."""
+        yield
+
+
+async def serve(agent: Agent, stop: asyncio.Event) -> None:
+    """Serves and works until `stop` is set."""
+    host, port = agent.config.address
+    config = uvicorn.Config(
+        Api(agent), host=host, port=port, lifespan="off", log_level="warning", access_log=False, ws="none",
+        ssl_certfile=agent.config.tls_cert or None, ssl_keyfile=agent.config.tls_key or None,
+        timeout_graceful_shutdown=2,
+    )  # fmt: skip
+    server = _Server(config)
+    work = asyncio.create_task(agent.run())
+    serving = asyncio.create_task(server.serve())
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({work, serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        server.should_exit = True
+        work.cancel()
+        stopping.cancel()
+        outcomes = await asyncio.gather(work, serving, stopping, return_exceptions=True)
+        await agent.close()
+    for outcome in outcomes:
+        if isinstance(outcome, Exception) and not isinstance(outcome, asyncio.CancelledError):
+            raise outcome

@@ -1,0 +1,114 @@
+"""Decides how the tier `ssd` keeps runs: one encrypted file per run, fsynced, found again after a restart.
+
+Order of a write: value into the key file, file under a temporary name, fsync, rename, fsync of the directory. Order of
+a free: value destroyed, file removed. So after a kill at any moment an object either is whole or cannot be read, and
+`stored` removes what cannot.
+"""
+
+import errno
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from kvcore.blocks import Tier
+from nodeagent.tiers.base import BlockRefused, EncKey, RunMeta, Stored, TierFull
+from nodeagent.tiers.objects import FRONT_BYTES, ID_BYTES, KeyFile, object_parse, open_with, seal_with
+
+_HEAD_BYTES = 16 * 1024
+"""Enough for the front and the header of a run of 160 blocks."""
+OBJECT_SUFFIX = ".kvo"
+
+
+class DiskTier:
+    """Files of a directory of its own. A place is the object's name (16 bytes)."""
+
+    name = Tier.SSD
+    persistent = True
+    encrypted = True
+    emulated = False
+
+    def __init__(self, directory: Path, *, capacity_bytes: int, keys: KeyFile, enc_key: EncKey) -> None:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._dir, self._keys, self._enc_key = directory, keys, enc_key
+        self.capacity_bytes = capacity_bytes
+        self.used_bytes = 0
+
+    def write(self, runs: Sequence[tuple[RunMeta, bytes]]) -> list[bytes]:
+        """Writes one file per run; all are durable when this returns."""
+        if self.used_bytes + sum(meta.size_bytes for meta, _ in runs) > self.capacity_bytes:
+            raise TierFull(f"{self.name}: the batch does not fit")
+        objects = seal_with(self._enc_key, self._keys, list(runs))
+        try:
+            for name, blob in objects:
+                self._write_one(name, blob)
+        except OSError as e:
+            self._remove([name for name, _ in objects])
+            raise TierFull(f"{self.name}: {e.strerror}") from None
+        self._sync_directory()
+        self.used_bytes += sum(meta.size_bytes for meta, _ in runs)
+        return [name for name, _ in objects]
+
+    def _write_one(self, name: bytes, blob: bytes) -> None:
+        path = self._path(name)
+        temporary = path.with_suffix(".tmp")
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "wb", buffering=0) as f:
+            if f.write(blob) != len(blob):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(fd)
+        temporary.rename(path)
+
+    def read(self, meta: RunMeta, place: bytes) -> bytes:
+        """The run, opened and checked."""
+        try:
+            blob = self._path(place).read_bytes()
+        except OSError:
+            raise BlockRefused("missing") from None
+        return open_with(self._enc_key, self._keys, meta, place, blob)
+
+    def free(self, runs: Sequence[tuple[RunMeta, bytes]]) -> None:
+        """Destroys the objects' values, then removes their files."""
+        self._remove([place for _, place in runs])
+        self.used_bytes -= sum(meta.size_bytes for meta, _ in runs)
+
+    def _remove(self, names: list[bytes]) -> None:
+        self._keys.destroy(names)
+        for name in names:
+            self._path(name).unlink(missing_ok=True)
+            self._path(name).with_suffix(".tmp").unlink(missing_ok=True)
+
+    def stored(self) -> Iterable[Stored]:
+        """What is whole, parents before children where depth tells; what is not is removed."""
+        found, known = [], self._keys.names()
+        for path in sorted(self._dir.iterdir()):
+            entry = self._parse(path)
+            if entry is None or entry.place not in known:
+                path.unlink()
+            else:
+                found.append(entry)
+        self.used_bytes = sum(x.meta.size_bytes for x in found)
+        return sorted(found, key=lambda x: x.meta.depth)
+
+    def _parse(self, path: Path) -> Stored | None:
+        try:
+            name = bytes.fromhex(path.stem)
+            with path.open("rb") as f:
+                parsed = object_parse(f.read(_HEAD_BYTES))
+                whole = os.fstat(f.fileno()).st_size == parsed.size
+        except (ValueError, BlockRefused):
+            return None
+        good = whole and path.suffix == OBJECT_SUFFIX and len(name) == ID_BYTES and parsed.body_at > FRONT_BYTES
+        return Stored(parsed.meta, name) if good else None
+
+    def close(self) -> None:
+        """Nothing: every write is already durable."""
+
+    def _path(self, name: bytes) -> Path:
+        return self._dir / (name.hex() + OBJECT_SUFFIX)
+
+    def _sync_directory(self) -> None:
+        fd = os.open(self._dir, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,137 @@
+"""Decides how the tier `remote` keeps runs: as encrypted objects in a Valkey or Redis that does not persist.
+
+Each batch asks for the server's run id in the same round trip: a new one means that everything was lost, which is a
+reset of this owner alone. Several agents may share a server; each has its own prefix and its own cap.
+"""
+
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import valkey
+from valkey.exceptions import ResponseError, ValkeyError
+
+from kvcore.blocks import Tier
+from nodeagent.tiers.base import BlockRefused, EncKey, RunMeta, Stored, TierDown, TierFull, TierReset
+from nodeagent.tiers.objects import KeyFile, object_parse, open_with, seal_with
+
+_HEAD_BYTES = 16 * 1024
+_SCAN = 1000
+
+
+class ValkeyTier:
+    """Objects under `kvc:<node>:`. A place is the object's name (16 bytes)."""
+
+    name = Tier.REMOTE
+    persistent = True  # it outlives the agent, not its own server
+    encrypted = True
+    emulated = False
+
+    def __init__(
+        self, url: str, *, node: str, capacity_bytes: int, keys: KeyFile, enc_key: EncKey, timeout_seconds: float = 2.0
+    ) -> None:
+        self._client = valkey.Valkey.from_url(
+            url, socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds
+        )
+        self._prefix = f"kvc:{node}:".encode()
+        self._keys, self._enc_key = keys, enc_key
+        self.capacity_bytes = capacity_bytes
+        self.used_bytes = 0
+        self.boot = ""
+        """Names the server's present life; empty until it was reached."""
+
+    def probe(self) -> None:
+        """Passes if the server answers and is still the same life.
+
+        Raises:
+            TierDown, TierReset.
+        """
+        self._run([])
+
+    def _run(self, commands: list[tuple[Any, ...]]) -> list[Any]:
+        """The answers, if the server's life is the one we know."""
+        try:
+            with self._client.pipeline(transaction=False) as pipe:
+                pipe.info("server")
+                for command in commands:
+                    pipe.execute_command(*command)  # type: ignore[no-untyped-call]
+                info, *answers = pipe.execute(raise_on_error=False)  # type: ignore[no-untyped-call]
+        except (ValkeyError, OSError) as e:
+            raise TierDown(f"{self.name}: {type(e).__name__}") from None
+        if not isinstance(info, dict):
+            raise TierDown(f"{self.name}: {type(info).__name__}")
+        boot = str(uuid.UUID(info["run_id"][:32]))
+        if boot != self.boot:
+            raise TierReset(boot)
+        return list(answers)
+
+    def adopt(self, boot: str) -> None:
+        """Takes a life of the server as the present one; what was held in an earlier one is forgotten."""
+        self.boot = boot
+        self.used_bytes = 0
+
+    def write(self, runs: Sequence[tuple[RunMeta, bytes]]) -> list[bytes]:
+        """Stores one object per run in one round trip."""
+        size = sum(meta.size_bytes for meta, _ in runs)
+        if self.used_bytes + size > self.capacity_bytes:
+            raise TierFull(f"{self.name}: the batch does not fit")
+        objects = seal_with(self._enc_key, self._keys, list(runs))
+        names = [name for name, _ in objects]
+        try:
+            answers = self._run([("SET", self._prefix + name, blob) for name, blob in objects])
+        except (TierDown, TierReset):
+            self._keys.destroy(names)
+            raise
+        if any(isinstance(a, ResponseError) for a in answers):  # out of memory, read only, no rights
+            self._run([("DEL", *[self._prefix + n for n in names])])
+            self._keys.destroy(names)
+            raise TierFull(f"{self.name}: refused by the server")
+        self.used_bytes += size
+        return names
+
+    def read(self, meta: RunMeta, place: bytes) -> bytes:
+        """The run, opened and checked."""
+        (blob,) = self._run([("GET", self._prefix + place)])
+        if not isinstance(blob, bytes):
+            raise BlockRefused("missing")
+        return open_with(self._enc_key, self._keys, meta, place, blob)
+
+    def free(self, runs: Sequence[tuple[RunMeta, bytes]]) -> None:
+        """Destroys the objects' values, then deletes the objects; without an answer they stay there unreadable."""
+        if not runs:
+            return
+        self._keys.destroy([place for _, place in runs])
+        self.used_bytes -= sum(meta.size_bytes for meta, _ in runs)
+        self._run([("DEL", *[self._prefix + place for _, place in runs])])
+
+    def stored(self) -> Iterable[Stored]:
+        """What an earlier agent process left here and can still be opened; the rest is deleted."""
+        found, dead, known = [], [], self._keys.names()
+        names = [k[len(self._prefix) :] for k in self._scan()]
+        for at in range(0, len(names), 500):
+            part = names[at : at + 500]
+            heads = self._run([("GETRANGE", self._prefix + n, 0, _HEAD_BYTES) for n in part])
+            for name, head in zip(part, heads, strict=True):
+                try:
+                    meta = object_parse(head).meta
+                except BlockRefused:
+                    dead.append(name)
+                    continue
+                if name in known:
+                    found.append(Stored(meta, name))
+                else:
+                    dead.append(name)
+        if dead:
+            self._run([("DEL", *[self._prefix + n for n in dead])])
+        self.used_bytes = sum(x.meta.size_bytes for x in found)
+        return sorted(found, key=lambda x: x.meta.depth)
+
+    def _scan(self) -> list[bytes]:
+        try:
+            return list(self._client.scan_iter(match=self._prefix + b"*", count=_SCAN))
+        except (ValkeyError, OSError) as e:
+            raise TierDown(f"{self.name}: {type(e).__name__}") from None
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._client.close()  # type: ignore[no-untyped-call]
