@@ -79,7 +79,7 @@ class Folder:
             Unavailable: namespaces, fences or nodes could not be read; nothing was folded.
         """
         batch = Batch(now, datetime.fromtimestamp(now, UTC))
-        self._read(jobs, now)
+        self._read(jobs, broken, now)
         self.admission.begin(batch.touched, now, batch.when)
         self.admission.claim()
         for source, step in console_source.losses(self.nodes.lost(now), self.sources.values(), now):
@@ -92,10 +92,12 @@ class Folder:
         self._apply(batch)
         return batch
 
-    def _read(self, jobs: list[Job], now: float) -> None:
+    def _read(self, jobs: list[Job], broken: list[Broken], now: float) -> None:
         """Everything the fold asks the database for is in memory; from here on it does not wait."""
         for job in jobs:
             job.decode()
+        spoke = {job.node for job in jobs} | {entry.node for entry in broken}
+        self.nodes.dirty |= not spoke <= self.nodes.rows.keys()  # one has just been enrolled
         try:
             self.nodes.refresh(now)
             self.registry.refresh(now)

@@ -94,6 +94,7 @@ def digest(folder: Folder, batch: Batch, job: Job, source: Source) -> None:
         }
         if digests_equal(report, believed):
             state = "equal"
+            source.inherited = False  # a report is made at the last frame that was numbered
             source.verified(batch.now)
         else:
             state = "differs"

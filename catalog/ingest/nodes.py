@@ -61,7 +61,7 @@ class NodeBook:
     rows: dict[UUID, NodeRow] = field(default_factory=dict)
     as_of: float = 0.0
     dirty: bool = True
-    _gone: set[UUID] = field(default_factory=set)
+    _gone: dict[UUID, str] = field(default_factory=dict)
     _tell: dict[UUID, float] = field(default_factory=dict)
     _told: dict[UUID, float] = field(default_factory=dict)
 
@@ -95,11 +95,11 @@ class NodeBook:
         """Nodes that are lost now, and why: silent, or the state that the table newly has."""
         out = {}
         for row in self.rows.values():
-            if row.state in GONE and row.id not in self._gone:
+            if row.state in GONE and self._gone.get(row.id) != row.state:
                 out[row.id] = row.state
             elif now - max(row.heard, self.started) > SILENT_S:
                 out[row.id] = "silent"
-        self._gone = {row.id for row in self.rows.values() if row.state in GONE}
+        self._gone = {row.id: row.state for row in self.rows.values() if row.state in GONE}
         return out
 
     def statements(self, now: float) -> list[tuple[str, tuple[Any, ...]]]:
