@@ -45,3 +45,10 @@ export function t(key, values = {}) {
 export function announce(text) {
   write($('[data-announce]'), text);
 }
+
+/** Runs once after htmx has brought parts of the page. */
+export function onSwap(action) {
+  let due = false;
+  const soon = () => { if (!due) { due = true; queueMicrotask(() => { due = false; action(); }); } };
+  for (const name of ['htmx:oobAfterSwap', 'htmx:afterSwap']) document.addEventListener(name, soon);
+}

@@ -9,7 +9,7 @@ const topics = new Map();
 const chip = $('[data-live]');
 const banner = $('[data-live-banner]');
 const skew = Date.now() - Number(document.body.dataset.now || Date.now() / 1000) * 1000;
-let socket = null, tries = 0, lostAt = 0, paused = false, asOf = 0, polledAt = 0, timer = 0, skipped = 0, costMs = 0;
+let socket = null, tries = 0, lostAt = 0, paused = false, asOf = 0, polledAt = 0, timer = 0, skipped = 0, refreshing = 0, refreshedAt = 0;
 
 /** Server time in seconds, as far as this page knows it. */
 export const now = () => (Date.now() - skew) / 1000;
@@ -74,8 +74,7 @@ function take(frame) {
     topic.seq = null;
     ask([frame.topic]);
   }
-  costMs = performance.now() - started;
-  root.dataset.frameMs = costMs.toFixed(2);
+  root.dataset.frameMs = (performance.now() - started).toFixed(2);
 }
 
 function arrived() {
@@ -86,9 +85,11 @@ function arrived() {
   announce(t('live_back'));
 }
 
-/** Asks htmx parts (`hx-trigger="kvc:refresh from:body"`) to come again. */
+/** Asks htmx parts (`hx-trigger="kvc:refresh from:body"`) to come again; at most once in two seconds. */
 export function refresh() {
-  document.body.dispatchEvent(new Event('kvc:refresh'));
+  if (refreshing) return;
+  refreshing = setTimeout(() => { refreshing = 0; document.body.dispatchEvent(new Event('kvc:refresh')); }, Math.max(0, refreshedAt + 2_000 - Date.now()));
+  refreshedAt = Date.now();
 }
 
 function poll() {
@@ -100,7 +101,7 @@ function tick() {
   const away = lostAt && !paused ? Date.now() - lostAt : 0;
   if (banner) {
     banner.hidden = away < QUIET_MS;
-    if (!banner.hidden) write($('[data-live-away]', banner), t('live_paused', { age: duration(away / 1000) }));
+    if (!banner.hidden) write($('[data-live-away]', banner), t('live_lost', { age: duration(away / 1000) }));
   }
   if (away > QUIET_MS && Date.now() - polledAt > POLL_MS) poll();
   if (!chip) return;

@@ -1,6 +1,6 @@
 // The Map: axis, crosshair, marginal bars, pinned cell, table and address around the matrix of heat.js.
 
-import { $, $$, html, mark, root, svg, t, write } from './dom.js';
+import { $, $$, html, mark, onSwap, root, svg, t, write } from './dom.js';
 import { clock, iec, number, significant } from './format.js';
 import { Matrix, Painter, UNKNOWN } from './heat.js';
 import { heard, start, subscribe, unsubscribe } from './live.js';
@@ -311,7 +311,7 @@ class Heat {
     let width = 0;
     new ResizeObserver(() => { if (this.plane.clientWidth !== width && this.bands) { width = this.plane.clientWidth; this.layout(); this.paint(); } }).observe(this.plane);
     document.addEventListener('themechange', () => requestAnimationFrame(() => { this.painter.retint(); this.paint(); }));
-    document.addEventListener('htmx:afterSwap', ready(() => this.over()));
+    onSwap(ready(() => this.over()));
     const pinned = new URLSearchParams(location.search).get('pin');
     if (pinned) this.pin = { c: Infinity, r: 0, id: pinned };
   }

@@ -2,7 +2,7 @@
 
 import { $, $$, root, t } from './dom.js';
 
-const THEMES = ['auto', 'light', 'dark'];
+const THEMES = ['system', 'light', 'dark'];
 export const themechange = () => document.dispatchEvent(new Event('themechange'));
 
 /** Stores one preference with the form that would do it without a script. */
@@ -15,8 +15,8 @@ export async function remember(form, name, value) {
 for (const button of $$('[data-theme-toggle]')) {
   button.addEventListener('click', (event) => {
     event.preventDefault();
-    const next = THEMES[(THEMES.indexOf(root.dataset.theme ?? 'auto') + 1) % THEMES.length];
-    if (next === 'auto') delete root.dataset.theme; else root.dataset.theme = next;
+    const next = THEMES[(THEMES.indexOf(root.dataset.theme ?? 'system') + 1) % THEMES.length];
+    if (next === 'system') delete root.dataset.theme; else root.dataset.theme = next;
     button.setAttribute('aria-label', t('theme', { name: t(`theme_${next}`) }));
     remember(button.form, 'theme', next);
     themechange();

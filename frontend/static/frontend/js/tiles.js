@@ -1,6 +1,6 @@
 // Node tiles, the tier ladder and the number strip. The server drew them; here only what differs is written.
 
-import { $, $$, mark, t, write } from './dom.js';
+import { $, $$, mark, onSwap, t, write } from './dom.js';
 import { duration, iec, number, share, short, significant, unknown } from './format.js';
 import { heard, refresh, subscribe } from './live.js';
 
@@ -57,7 +57,8 @@ function row(element, node) {
   write($('[data-cell-blocks]', element), node.blocks == null ? t('dash') : number(node.blocks));
 }
 
-function step(element, data) {
+/** One tier's bar and numbers, of the fleet or of a node. */
+export function step(element, data) {
   const used = data.used, capacity = data.capacity, last = data.last_known ?? 0;
   const part = (value) => (capacity ? Math.max(0, Math.min(100, (100 * value) / capacity)) : 0);
   for (const fill of $$('[data-fill]', element)) {
@@ -147,4 +148,4 @@ export function joinTiles() {
 }
 
 // What htmx brought is as old as its query: write the newest numbers over it.
-document.addEventListener('htmx:afterSwap', () => { draw(fleet.nodes.keys()); stale = false; });
+onSwap(() => { draw(fleet.nodes.keys()); stale = false; });

@@ -1,6 +1,6 @@
 // Chart | Table switches, tabs, and copy buttons. Listens on the document, so parts that htmx swaps need nothing.
 
-import { $, $$, announce, root, t } from './dom.js';
+import { $, $$, announce, onSwap, root, t } from './dom.js';
 import { themechange } from './theme.js';
 
 const chosen = new Map();
@@ -66,7 +66,7 @@ document.addEventListener('keydown', (event) => {
 });
 
 // A swapped part comes back as a chart: show what the reader had chosen.
-document.addEventListener('htmx:afterSwap', () => {
+onSwap(() => {
   for (const [name, view] of chosen) {
     const group = $(`[data-twin="${name}"]`);
     if (group) show(group, view);

@@ -1,0 +1,79 @@
+"""Decides what every page knows besides its own subject: who is there, where one can go, language, theme, version."""
+
+from importlib import metadata
+from typing import Any, NamedTuple
+
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.functional import Promise
+from django.utils.translation import get_language, pgettext_lazy
+from django.utils.translation import gettext_lazy as _
+
+from frontend import preference, wording
+from kvconsole.infra.access import principal_of, rule_for
+
+
+class Entry(NamedTuple):
+    """One entry of the rail. `keys` are pressed after `g`; `within` are the routes that belong to it."""
+
+    group: str
+    route: str
+    icon: str
+    word: str | Promise
+    keys: str
+    within: frozenset[str]
+
+
+RAIL = (
+    Entry("observe", "page-overview", "overview", pgettext_lazy("page", "Overview"), "o", frozenset({"page-overview"})),
+    Entry("observe", "page-map", "map", pgettext_lazy("page", "Map"), "m", frozenset({"page-map"})),
+    Entry("observe", "page-nodes", "node", pgettext_lazy("page", "Nodes"), "a", frozenset({"page-nodes", "page-node"})),
+    Entry("system", "page-ui", "docs", pgettext_lazy("page", "Components"), "u", frozenset({"page-ui"})),
+    Entry("system", "page-problems", "fault", pgettext_lazy("page", "Problems"), "p", frozenset({"page-problems", "page-problem"})),
+)
+"""Only pages that exist. A later page adds its line here and nothing else."""
+GROUPS = {"observe": _("Observe"), "system": _("System")}
+LANGUAGES = {"en": ("en", "EN", "zh-hans"), "zh-hans": ("zh-Hans", "中文", "en")}
+"""Language → (tag of `<html lang>`, what the switch shows, the other language)."""
+
+
+def version() -> str:
+    """The console's version; a checkout that is not installed says so."""
+    try:
+        return metadata.version("kv-console")
+    except metadata.PackageNotFoundError:
+        return "dev"
+
+
+def console(request: HttpRequest) -> dict[str, Any]:
+    """The context processor of every template."""
+    principal = principal_of(request)
+    match = getattr(request, "resolver_match", None)
+    here = match.url_name if match else ""
+    language = get_language() or "en"
+    tag, shown, other = LANGUAGES.get(language, LANGUAGES["en"])
+    entries = [
+        {"entry": e, "url": reverse(e.route), "current": here in e.within}
+        for e in RAIL
+        if (rule := rule_for(e.route, "GET")) and rule.allows(principal)
+    ]
+    name = principal.name if principal else ""
+    return {
+        "console": {
+            "groups": [(word, [e for e in entries if e["entry"].group == key]) for key, word in GROUPS.items()],
+            "entries": entries,
+            "principal": principal,
+            "initials": "".join(part[0] for part in name.replace(".", " ").replace("-", " ").split()[:2]).upper() or name[:2].upper(),
+            "roles": sorted(principal.roles) if principal else [],
+            "lang": tag,
+            "language_word": shown,
+            "other_language": other,
+            "theme": preference.theme(request),
+            "theme_word": wording.THEMES[preference.theme(request)],
+            "keys": preference.keys(request),
+            "version": version(),
+            "words": wording.script_words(),
+            "now": timezone.now(),
+        }
+    }

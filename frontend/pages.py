@@ -1,0 +1,137 @@
+"""Decides what each page shows: selectors' values, charts folded from them, and statements worded.
+
+One function a page; each returns the template's context. Called by `views`.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from catalog import selectors
+from catalog.selectors import FleetView, NodeView, TokenRow
+from frontend import formats, pictures, sentences, wording
+
+HOUR = timedelta(hours=1)
+NODE_RANGES = ("1h", "12h", "7d")
+DENSE_FROM = 50
+"""More nodes than this are drawn as small squares, one for the worst tier each."""
+
+
+def overview(now: datetime) -> dict[str, Any]:
+    """The fleet in one page: statement, numbers, tiers, nodes, alerts, families, evictions."""
+    fleet = selectors.fleet_view(now=now)
+    since = now - HOUR
+    tokens = selectors.token_history(node=None, since=since, until=now, now=now)
+    evictions = selectors.eviction_history(node=None, since=since, until=now, now=now)
+    return {
+        "fleet": fleet,
+        "answer": sentences.answer(fleet.answer),
+        "alerts": [sentences.alert_line(a) for a in fleet.alerts],
+        "kpis": kpis(fleet, tokens, [None if e.reasons is None else sum(e.reasons.values()) / e.step_seconds for e in evictions]),
+        "tokens": pictures.tokens(tokens, since, now),
+        "evictions": pictures.evictions(evictions, since, now, 12),
+        "families": selectors.top_families(now=now, limit=8),
+        "missing": [n.name for n in fleet.nodes if n.stale],
+        "dense": len(fleet.nodes) > DENSE_FROM,
+        "first_run": first_run(fleet, tokens),
+    }
+
+
+def kpis(fleet: FleetView, tokens: Sequence[TokenRow], evicted: Sequence[float | None]) -> list[dict[str, Any]]:
+    """The number strip: value, unit, the last hour as a spark, one line of context."""
+    numbers = fleet.numbers
+    lags = [n.lag_ms for n in fleet.nodes if n.lag_ms is not None and not n.stale]
+
+    def rate(value: float | None) -> tuple[str | None, str]:
+        return (None, "") if value is None else (formats.short(value)[0], f"{formats.short(value)[1]}/s")
+
+    def past(of: Any) -> list[float | None]:
+        return [of(row) for row in tokens[-60:]] if len(tokens) > 1 else []
+
+    ratio = None if numbers.hit_ratio is None else f"{100 * numbers.hit_ratio:.1f}"
+    saved = None if numbers.saved_ms_per_s is None else formats.significant(numbers.saved_ms_per_s / 1000)
+    blocks, prefix = formats.short(numbers.blocks)
+    return [
+        {"name": "hit", "value": ratio, "unit": "%", "spark": past(_hit)},
+        {"name": "saved", "value": saved, "unit": "s/s", "spark": past(lambda r: r.saved_ms)},
+        dict(zip(("name", "value", "unit", "spark"), ("requests", *rate(numbers.requests_per_s), past(lambda r: r.requests)), strict=True)),
+        {"name": "blocks", "value": blocks, "unit": prefix, "bound": not numbers.complete, "spark": []},
+        dict(zip(("name", "value", "unit", "spark"), ("evictions", *rate(numbers.evictions_per_s), evicted[-60:]), strict=True)),
+        {"name": "lag", "value": f"{max(lags) / 1000:.1f}" if lags else None, "unit": "s", "spark": []},
+    ]
+
+
+def _hit(row: TokenRow) -> float | None:
+    return sum(row.hit_tokens.values()) / row.prompt_tokens if row.hit_tokens is not None and row.prompt_tokens else None
+
+
+def first_run(fleet: FleetView, tokens: Sequence[TokenRow]) -> list[tuple[str, str]] | None:
+    """The steps until there is something to see, as `(step, done | now | next)`; None once all are done."""
+    steps = {
+        "console": True,
+        "node": bool(fleet.nodes),
+        "events": any(s.seq >= 0 and s.last_frame_at for n in fleet.nodes for s in n.sources),
+        "hit": any(sum((row.hit_tokens or {}).values()) for row in tokens) or fleet.numbers.blocks > 0,
+    }
+    if all(steps.values()):
+        return None
+    current = next(name for name, done in steps.items() if not done)
+    return [(name, "done" if done else "now" if name == current else "next") for name, done in steps.items()]
+
+
+def fleet_map(now: datetime, metric: str, span: str) -> dict[str, Any]:
+    """The map's frame and its tiles; the browser brings the matrix."""
+    fleet = selectors.fleet_view(now=now)
+    families = selectors.top_families(now=now, limit=10)
+    matrix = selectors.heat(metric=metric, since=now - timedelta(seconds=wording.RANGES[span][0]), until=now, rows=1, now=now)
+    silent = [a for a in fleet.alerts if a.code in ("node-silent", "node-lost") and a.since and a.node]
+    return {
+        "fleet": fleet,
+        "families": families,
+        "honesty": sentences.honesty(matrix.honesty),
+        "notes": [{"t": int(a.since.timestamp()), "text": f"{a.node} {wording.NODE_STATES['silent'].word}"} for a in silent if a.since],
+        "metric": metric,
+        "metrics": wording.METRICS,
+        "metric_word": wording.METRICS[metric],
+        "span": span,
+        "ranges": wording.RANGES,
+        "answer": sentences.map_answer(families, fleet),
+        "dense": len(fleet.nodes) > DENSE_FROM,
+    }
+
+
+def nodes(now: datetime) -> dict[str, Any]:
+    """All nodes: statement, tiles, table."""
+    fleet = selectors.fleet_view(now=now)
+    return {"fleet": fleet, "answer": sentences.answer(fleet.answer), "dense": len(fleet.nodes) > DENSE_FROM}
+
+
+def node(now: datetime, view: NodeView, span: str) -> dict[str, Any]:
+    """One node: tiers, history, evictions, sources, refusals, what it is."""
+    since = now - timedelta(seconds=wording.RANGES[span][0])
+    history = {
+        t.tier: selectors.watermark_history(node=view.name, tier=t.tier, since=since, until=now, now=now) for t in view.tiers
+    }
+    evictions = selectors.eviction_history(node=view.name, since=since, until=now, now=now)
+    return {
+        "node": view,
+        "answer": sentences.node_answer(view),
+        "steps": [(t, [s.used_bytes for s in history[t.tier]][-120:]) for t in view.tiers],
+        "fills": pictures.fills(history),
+        "fill_rows": pictures.fill_rows(history),
+        "evictions": pictures.evictions(evictions, since, now, 60 if span == "1h" else 72),
+        "refusals": refusals(view),
+        "span": span,
+        "ranges": {name: wording.RANGES[name] for name in NODE_RANGES},
+        "others": [n for n in selectors.node_names() if n != view.name],
+    }
+
+
+def refusals(view: NodeView) -> list[dict[str, Any]]:
+    """What was refused of all sources of a node, most first."""
+    rows = [
+        {"source": s, "code": r.code, "count": r.count, "last_at": r.last_at, "detail": r.detail, "said": sentences.reason(r.code)}
+        for s in view.sources
+        for r in s.refusals
+    ]
+    return sorted(rows, key=lambda row: -row["count"])

@@ -1,0 +1,97 @@
+"""Decides what every refusal code means to people: its title, what was not done, and whether a retry is safe.
+
+Shown on `/docs/problems/<code>`, on error pages, and beside the refusals of a node. The same codes travel in
+`application/problem+json` and in the answers of ingest.
+"""
+
+from typing import NamedTuple
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+Text = str | Promise
+
+SAME = _("Safe to send again as it is: nothing happens twice.")
+LATER = _("Safe to send again later; nothing was lost meanwhile.")
+CHANGED = _("Sending the same again gives the same answer. Change the request first.")
+NONE = _("A retry does not help: somebody has to look at it.")
+
+FRAME = _("Nothing of the frame was applied; the agent keeps it.")
+ITEM = _("Only this item was left out. Its neighbours in the frame were applied.")
+FOLDED = _("The item was applied as far as it holds, and counted.")
+REQUEST = _("Nothing was changed.")
+
+
+class Problem(NamedTuple):
+    """One code. `title` is a short statement, `undone` what was not done, `retry` whether to try again."""
+
+    title: Text
+    undone: Text
+    retry: Text
+
+
+PROBLEMS: dict[str, Problem] = {
+    # whole requests of people and programs
+    "bad-request": Problem(_("The request cannot be read"), REQUEST, CHANGED),
+    "validation-failed": Problem(_("Some fields are not as they must be"), REQUEST, CHANGED),
+    "cursor-invalid": Problem(_("The cursor belongs to another list"), REQUEST, CHANGED),
+    "idempotency-key-required": Problem(_("This call needs an Idempotency-Key"), REQUEST, CHANGED),
+    "idempotency-key-invalid": Problem(_("The Idempotency-Key cannot be used"), REQUEST, CHANGED),
+    "idempotency-mismatch": Problem(_("The same Idempotency-Key came with another request"), REQUEST, CHANGED),
+    "not-authenticated": Problem(_("Nobody is logged in"), REQUEST, CHANGED),
+    "token-invalid": Problem(_("The token is unknown, expired or revoked"), REQUEST, CHANGED),
+    "csrf-failed": Problem(_("The form is too old"), REQUEST, SAME),
+    "forbidden": Problem(_("Your role does not allow this"), REQUEST, NONE),
+    "not-found": Problem(_("There is nothing here for you"), REQUEST, CHANGED),
+    "method-not-allowed": Problem(_("This address takes no such method"), REQUEST, CHANGED),
+    "not-acceptable": Problem(_("No representation fits what was asked for"), REQUEST, CHANGED),
+    "conflict": Problem(_("The object is not in a state that allows this"), REQUEST, CHANGED),
+    "etag-mismatch": Problem(_("Somebody changed it before you"), REQUEST, CHANGED),
+    "etag-required": Problem(_("This call needs If-Match"), REQUEST, CHANGED),
+    "body-too-large": Problem(_("The body is too large"), REQUEST, CHANGED),
+    "unsupported-media-type": Problem(_("This call does not take such a body"), REQUEST, CHANGED),
+    "rate-limited": Problem(_("Too many requests"), REQUEST, LATER),
+    "internal": Problem(_("The console made a mistake"), REQUEST, SAME),
+    "unavailable": Problem(_("A part of the console is away"), REQUEST, LATER),
+    # frames
+    "malformed-frame": Problem(_("The body is not an event frame"), FRAME, CHANGED),
+    "truncated-frame": Problem(_("The frame ends too early"), FRAME, SAME),
+    "frame-too-large": Problem(_("The frame is too large"), FRAME, CHANGED),
+    "version-unsupported": Problem(_("The frame speaks another version"), FRAME, CHANGED),
+    "foreign-token": Problem(_("The token belongs to another node"), FRAME, NONE),
+    "fenced-boot": Problem(_("A newer process has replaced this one"), FRAME, NONE),
+    "seq-backwards": Problem(_("The numbering went backwards"), FRAME, NONE),
+    "missing-dp-rank": Problem(_("The frame does not say which rank it is of"), FRAME, CHANGED),
+    "node-fenced": Problem(_("The node is fenced"), FRAME, NONE),
+    "too-many-sources": Problem(_("The node speaks for too many sources"), FRAME, NONE),
+    "wrong-shard": Problem(_("The frame is for another writer"), FRAME, CHANGED),
+    "shard-unavailable": Problem(_("The writer is away"), FRAME, LATER),
+    "queue-full": Problem(_("Too many frames are waiting"), FRAME, LATER),
+    # items
+    "foreign-owner": Problem(_("The item names another node"), ITEM, NONE),
+    "unknown-item": Problem(_("The console does not know this kind of item"), ITEM, CHANGED),
+    "wrong-type": Problem(_("A field of the item has the wrong type"), ITEM, CHANGED),
+    "nesting": Problem(_("The item is nested too deep"), ITEM, CHANGED),
+    "negative-size": Problem(_("A size, count or time is negative"), ITEM, CHANGED),
+    "used-over-capacity": Problem(_("More bytes are used than the tier has"), ITEM, CHANGED),
+    "bad-keys": Problem(_("The keys are not whole, or their numbers differ"), ITEM, CHANGED),
+    "too-many-keys": Problem(_("The item carries too many keys"), ITEM, CHANGED),
+    "duplicate-key": Problem(_("A chain names the same block twice"), ITEM, CHANGED),
+    "parent-cycle": Problem(_("A block is its own ancestor"), ITEM, CHANGED),
+    "block-size-mismatch": Problem(_("The block size is not the registered one"), ITEM, CHANGED),
+    "hashes-over-tokens": Problem(_("There are more hashes than tokens to fill them"), ITEM, CHANGED),
+    "unfoldable": Problem(_("The writer could not apply the item"), ITEM, NONE),
+    "step-unknown": Problem(_("No open step allows this move between nodes"), ITEM, NONE),
+    "inventory-order": Problem(_("The pages of an inventory came out of order"), REQUEST, SAME),
+    "inventory-too-large": Problem(_("The inventory is too large"), REQUEST, NONE),
+    "inventory-item": Problem(_("An inventory may only list blocks"), ITEM, CHANGED),
+    # applied, but remarkable
+    "unknown-keys": Problem(_("The item speaks of blocks that were not known"), FOLDED, NONE),
+    "illegal-transition": Problem(_("The block cannot go to that state"), FOLDED, NONE),
+    "stale-generation": Problem(_("The blocks are of a fenced generation"), FOLDED, NONE),
+}
+
+
+def problem(code: str) -> Problem | None:
+    """The meaning of a code, None if there is none."""
+    return PROBLEMS.get(code)

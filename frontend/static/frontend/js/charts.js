@@ -1,0 +1,67 @@
+// Plotly with the console's look: colours from the tokens, no mode bar, redrawn when the theme changes.
+// Its style sheet is a static file (plotly.css), so that it needs none of its own under a strict policy.
+
+import { $, $$, root, t } from './dom.js';
+import { now } from './live.js';
+import { tokens } from './theme.js';
+
+const DASH = { hbm: 'solid', pinned: 'dot', dram: 'dash', ssd: 'dashdot', remote: 'longdash' };
+const NAMES = ['text', 'muted', 'line', 'line-soft', 'line-hard', 'card', ...Object.keys(DASH).map((tier) => `tier-${tier}`)];
+const EVERY_S = 10, KEEP_S = 3_600;
+
+/** The history of a node's tiers: one line a tier, in percent of its capacity. */
+export class Fills {
+  constructor(host) {
+    this.host = host;
+    this.series = JSON.parse(host.dataset.series);
+    this.latest = 0;
+    this.draw();
+    document.addEventListener('themechange', () => requestAnimationFrame(() => this.draw()));
+    new ResizeObserver(() => { if (this.drawn && host.clientWidth) globalThis.Plotly.Plots.resize(host); }).observe(host);
+  }
+
+  traces(colour) {
+    return this.series.map((one) => ({
+      x: one.t.map((seconds) => new Date(seconds * 1000).toISOString()), y: one.full, name: one.tier, type: 'scatter', mode: 'lines', connectgaps: false,
+      line: { color: colour[`tier-${one.tier}`], width: 1.75, dash: DASH[one.tier] }, hovertemplate: `${one.tier} %{y:.1f} %<extra></extra>`,
+    }));
+  }
+
+  draw() {
+    if (!globalThis.Plotly || !this.host.clientWidth) return;
+    const c = tokens(NAMES);
+    const font = { family: getComputedStyle(document.body).fontFamily, size: 12, color: c.muted };
+    const axis = { gridcolor: c['line-soft'], zerolinecolor: c['line-hard'], linecolor: c['line-hard'], tickfont: font, fixedrange: true };
+    const marks = this.series.filter((one) => one.high != null).map((one) => ({
+      type: 'line', xref: 'paper', x0: 0, x1: 1, y0: 100 * one.high, y1: 100 * one.high, line: { color: c[`tier-${one.tier}`], width: 1, dash: 'dot' }, opacity: 0.55 }));
+    const layout = {
+      paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)', font, margin: { l: 40, r: 8, t: 8, b: 24 }, height: 240, showlegend: false, hovermode: 'x unified',
+      hoverlabel: { bgcolor: c.card, bordercolor: c.line, font: { ...font, color: c.text } }, shapes: marks,
+      xaxis: { ...axis, showgrid: false, type: 'date', hoverformat: '%H:%M:%S UTC' }, yaxis: { ...axis, range: [0, 100], ticksuffix: ' %', dtick: 25 },
+    };
+    globalThis.Plotly.react(this.host, this.traces(c), layout, { displayModeBar: false, responsive: false, showTips: false }).then(() => {
+      this.drawn = true;
+      root.dataset.plot = 'drawn';
+      // The picture is described by the sentence beside it; its parts say nothing more.
+      for (const part of $$('svg', this.host)) part.setAttribute('aria-hidden', 'true');
+    });
+  }
+
+  /** Adds what the tiers are filled to now, at most every ten seconds. */
+  add(tiers) {
+    const at = now();
+    if (at - this.latest < EVERY_S || !this.host.dataset.live) return;
+    this.latest = at;
+    for (const one of this.series) {
+      const tier = tiers[one.tier];
+      one.t.push(Math.round(at));
+      one.full.push(tier?.used != null && tier.capacity && tier.state !== 'unknown' ? (100 * tier.used) / tier.capacity : null);
+      while (one.t.length > 2 && one.t[0] < at - KEEP_S) { one.t.shift(); one.full.shift(); }
+    }
+    if (!document.hidden) this.draw();
+  }
+}
+
+const host = $('[data-fills]');
+export const fills = host ? new Fills(host) : null;
+if (host && !globalThis.Plotly) host.textContent = t('no_plot');

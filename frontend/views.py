@@ -1,0 +1,139 @@
+"""Answers pages: who may is in the registry (`urls`), what is shown in `pages`, how in the templates."""
+
+from typing import Any
+
+from csp.decorators import csp_update
+from django.conf import settings
+from django.contrib.auth import views as auth_views
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+from django.utils import timezone
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+
+from catalog import selectors
+from frontend import pages, preference, wording
+from frontend.problems import PROBLEMS
+from frontend.problems import problem as meaning
+from kvconsole.infra import rest
+from kvconsole.infra.access import principal_of
+
+
+@never_cache
+def overview(request: HttpRequest) -> HttpResponse:
+    """The fleet in one page."""
+    return render(request, "frontend/overview.html", pages.overview(timezone.now()))
+
+
+@never_cache
+def fleet_map(request: HttpRequest) -> HttpResponse:
+    """The heat map and the tiles."""
+    metric, span = request.GET.get("metric", ""), request.GET.get("range", "")
+    metric = metric if metric in wording.METRICS else "hits"
+    span = span if span in wording.RANGES else "1h"
+    return render(request, "frontend/map.html", pages.fleet_map(timezone.now(), metric, span))
+
+
+@never_cache
+def nodes(request: HttpRequest) -> HttpResponse:
+    """All nodes."""
+    return render(request, "frontend/nodes.html", pages.nodes(timezone.now()))
+
+
+@never_cache
+@csp_update({"style-src-attr": ["'unsafe-inline'"]})
+def node(request: HttpRequest, name: str) -> HttpResponse:
+    """One node. Plotly writes `style` attributes, so this page alone allows them."""
+    now = timezone.now()
+    view = selectors.node_view(name=name, now=now)
+    if view is None:
+        raise Http404
+    span = request.GET.get("range", "")
+    return render(request, "frontend/node.html", pages.node(now, view, span if span in pages.NODE_RANGES else "1h"))
+
+
+# --- who, and how they like it --------------------------------------------------------------------------------------
+
+
+class LogIn(auth_views.LoginView):
+    """The log-in; whoever comes logged in goes on."""
+
+    template_name = "frontend/login.html"
+    redirect_authenticated_user = True
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        """Logged in, with the language and theme the person chose before."""
+        response = super().form_valid(form)
+        preference.restore(response, form.get_user())
+        return response
+
+
+class LogOut(auth_views.LogoutView):
+    """The session ends."""
+
+
+def preferences(request: HttpRequest) -> HttpResponse:
+    """Theme, language and single keys are remembered, on this browser and with the person."""
+    target = request.POST.get("next", "/")
+    if not url_has_allowed_host_and_scheme(target, {request.get_host()}, require_https=request.is_secure()):
+        target = settings.LOGIN_REDIRECT_URL
+    response = HttpResponseRedirect(target)
+    preference.store(response, principal_of(request), request.POST.dict())
+    return response
+
+
+# --- documents ------------------------------------------------------------------------------------------------------
+
+
+def component_sheet(request: HttpRequest) -> HttpResponse:
+    """Every part once, in every state."""
+    return render(request, "frontend/ui.html", {"tones": wording.NODE_STATES, "tiers": wording.TIERS})
+
+
+def problems(request: HttpRequest) -> HttpResponse:
+    """All refusal codes."""
+    return render(request, "frontend/problems.html", {"problems": PROBLEMS.items()})
+
+
+def problem(request: HttpRequest, code: str) -> HttpResponse:
+    """What one refusal code means."""
+    known = meaning(code)
+    if known is None:
+        raise Http404
+    return render(request, "frontend/problem.html", {"code": code, "problem": known})
+
+
+# --- refusals as pages ----------------------------------------------------------------------------------------------
+
+
+def _refusal(request: HttpRequest, code: str, status: int) -> HttpResponse:
+    context = {"code": code, "problem": PROBLEMS[code], "status": status, "request_id": rest.request_id()}
+    return render(request, "frontend/error.html", context, status=status)
+
+
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponseBase:
+    """A page for people, problem+json for programs."""
+    if request.path.startswith("/api/") or "text/html" not in request.headers.get("Accept", ""):
+        return rest.not_found(request, exception)
+    return _refusal(request, "not-found", 404)
+
+
+def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """Names the roles that may see the page, and who grants them."""
+    return _refusal(request, "forbidden", 403)
+
+
+def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """The form was older than the session."""
+    return _refusal(request, "csrf-failed", 403)
+
+
+def broken(request: HttpRequest) -> HttpResponseBase:
+    """Something broke: the page needs no database and no session."""
+    if request.path.startswith("/api/"):
+        return rest.problem_response(rest.Problem("internal"))
+    return render(
+        None, "frontend/error_bare.html",
+        {"code": "internal", "problem": PROBLEMS["internal"], "status": 500, "request_id": rest.request_id()}, status=500,
+    )  # fmt: skip
