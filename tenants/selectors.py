@@ -3,7 +3,7 @@
 All run on the connection of the current plane; the ingest and router processes call them too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -141,6 +141,11 @@ def namespace_row(namespace_id: UUID) -> NamespaceRow | None:
 def tenant_by_slug(slug: str) -> Tenant | None:
     """The tenant, where the current plane shows it."""
     return Tenant.objects.filter(slug=slug).first()
+
+
+def tenant_slugs(ids: Collection[UUID]) -> dict[UUID, str]:
+    """The slugs of these tenants, where the current plane shows them."""
+    return dict(Tenant.objects.filter(id__in=ids).values_list("id", "slug"))
 
 
 def model_by_name(name: str, *, tenant_id: UUID | None = None) -> Model | None:

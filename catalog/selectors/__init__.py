@@ -3,8 +3,7 @@
 Holdings, cursors and owners are exact at every commit, so no reader here needs the barrier.
 """
 
-from catalog.selectors.alerts import alerts
-from catalog.selectors.fleet import fleet_view, node_names, node_view
+from catalog.selectors.fleet import alerts, fleet_view, node_names, node_view
 from catalog.selectors.heatmap import heat, heat_live, top_families
 from catalog.selectors.history import eviction_history, token_history, watermark_history
 from catalog.selectors.views import (

@@ -1,0 +1,10 @@
+"""Reads of the routing app."""
+
+from datetime import datetime
+
+from routing.models import IndexLease
+
+
+def fence_in_force(*, seq: int, now: datetime) -> bool:
+    """Whether no process answers look-ups any more without the fence at `seq`: acknowledged, or its lease is over."""
+    return not IndexLease.objects.filter(until__gt=now, fence_seq__lt=seq).exists()
