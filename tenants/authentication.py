@@ -28,11 +28,13 @@ def principal_of(request: HttpRequest) -> Principal | None:
     A bearer token counts before a session, and only in the Authorization header.
 
     Raises:
-        Problem: token-invalid: a token was given and is not good. Which of the reasons it was, is not told.
+        Problem: token-invalid: a token of ours was given and is not good. Which of the reasons it was, is not told.
     """
     given = request.headers.get("Authorization", "")
     if given:
         scheme, _, plaintext = given.partition(" ")
+        if not plaintext.strip().startswith("kvc_"):
+            return None  # another kind of bearer, which the route may know (`/metrics`)
         known = known_token(plaintext.strip()) if scheme.lower() == "bearer" else None
         if known is None or not _from_allowed_address(known.cidr, request.META.get("REMOTE_ADDR", "")):
             raise Problem("token-invalid")

@@ -1,0 +1,194 @@
+"""Decides how the console speaks to a node: the only module that knows the transport, and the signing it needs.
+
+A command goes to the `commander` process to be signed, then to the node's agent. The agent's address must lie in
+KVC_AGENT_NETWORKS; it is resolved once and the connection goes to the address that was checked. What comes back counts
+only if the key the node gave at enrolment signed it.
+"""
+
+import ipaddress
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from django.conf import settings
+
+from catalog.models import Node
+from kvcore.messages import Command, Receipt, Signed, fingerprint, receipt_hash, signed_bytes
+
+SECONDS = 5.0
+KIB = 1024
+ANSWER_BYTES = {"ping": 64 * KIB, "digest": 1024 * KIB, "inventory": 8192 * KIB}
+COMMANDS_PATH = "/v1/commands"
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The node's own signed word about a command."""
+
+    envelope: Signed
+    receipt: Receipt
+    hash: str
+
+
+@dataclass(frozen=True)
+class NotAnswered:
+    """There is no word of the node. `final`: a repetition cannot change that."""
+
+    code: str
+    detail: str = ""
+    final: bool = False
+
+
+@dataclass(frozen=True)
+class Target:
+    """An address that was checked: where to connect, and what to call it there."""
+
+    url: str
+    host: str
+    authority: str
+
+
+def check_address(agent_url: str) -> Target | NotAnswered:
+    """Where `agent_url` leads, or why nothing will ever be sent there.
+
+    Plain HTTP is for loopback alone. A name is resolved here and nowhere else: what it resolves to later is no matter.
+    """
+    try:
+        parts = urlsplit(agent_url)
+        port, host = parts.port, parts.hostname or ""
+    except ValueError:
+        return NotAnswered("agent-url-refused", "not an address", final=True)
+    if parts.scheme not in ("http", "https") or not host or parts.username is not None:
+        return NotAnswered("agent-url-refused", "http or https, a host, no user", final=True)
+    if parts.path not in ("", "/") or parts.query or parts.fragment:
+        return NotAnswered("agent-url-refused", "an address without a path", final=True)
+    port = port or (443 if parts.scheme == "https" else 80)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return NotAnswered("agent-unresolved", host)
+    address = ipaddress.ip_address(str(found[0][4][0]).partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    if not any(address in ipaddress.ip_network(network) for network in settings.AGENT_NETWORKS):
+        return NotAnswered("agent-url-refused", "outside KVC_AGENT_NETWORKS", final=True)
+    if parts.scheme == "http" and not address.is_loopback:
+        return NotAnswered("agent-url-refused", "plain HTTP off loopback", final=True)
+    literal = f"[{address}]" if address.version == 6 else str(address)
+    return Target(f"{parts.scheme}://{literal}:{port}", host, parts.netloc)
+
+
+def call(node: Node, command: Command) -> Answered | NotAnswered:
+    """The node's receipt for the command, signed by the node, or why there is none.
+
+    The node may have done it although nothing came back: sending the same step again gets the same receipt.
+    """
+    if node.public_key is None:
+        return NotAnswered("node-not-enrolled", final=True)
+    target = check_address(node.agent_url)
+    if isinstance(target, NotAnswered):
+        return target
+    signed = sign(command)
+    if isinstance(signed, NotAnswered):
+        return signed
+    answer = _post(target, msgspec.json.encode(signed), ANSWER_BYTES.get(command.kind, 64 * KIB))
+    if isinstance(answer, NotAnswered):
+        return answer
+    return _read_receipt(node, command, answer)
+
+
+def sign(command: Command) -> Signed | NotAnswered:
+    """The command under the command key, which only the `commander` process holds."""
+    answer = _commander("POST", "/v1/sign", msgspec.json.encode(command))
+    if isinstance(answer, NotAnswered):
+        return answer
+    try:
+        return msgspec.json.decode(answer, type=Signed)
+    except msgspec.DecodeError:
+        return NotAnswered("commander-unavailable", "not an envelope")
+
+
+def command_key() -> bytes | None:
+    """The public command key (32 bytes): from the commander, else from the file it leaves; None: neither is there."""
+    answer = _commander("GET", "/v1/public-key", None)
+    if isinstance(answer, bytes):
+        try:
+            return bytes.fromhex(msgspec.json.decode(answer)["public_key"])
+        except (msgspec.DecodeError, KeyError, ValueError):
+            return None
+    try:
+        return bytes.fromhex(Path(f"{settings.COMMAND_KEY_FILE}.pub").read_text().strip())
+    except (OSError, ValueError):
+        return None
+
+
+def _commander(method: str, path: str, body: bytes | None) -> bytes | NotAnswered:
+    headers = {"Authorization": f"Bearer {settings.COMMANDER_TOKEN}", "Content-Type": "application/json"}
+    try:
+        with httpx.Client(timeout=SECONDS, follow_redirects=False, trust_env=False) as client:
+            answer = client.request(method, settings.COMMANDER_URL + path, content=body, headers=headers)
+    except (httpx.HTTPError, httpx.InvalidURL) as e:
+        return NotAnswered("commander-unavailable", type(e).__name__)
+    if answer.status_code != 200:
+        return NotAnswered(_code(answer.content) or "commander-refused", final=answer.status_code in (400, 403))
+    return answer.content
+
+
+def _post(target: Target, body: bytes, most: int) -> bytes | NotAnswered:
+    """The body of a 200, read to `most` bytes and for `SECONDS` in all."""
+    deadline = time.monotonic() + SECONDS
+    headers = {"Host": target.authority, "Content-Type": "application/json"}
+    extensions = {"sni_hostname": target.host}
+    try:
+        with (
+            httpx.Client(timeout=SECONDS, follow_redirects=False, trust_env=False) as client,
+            client.stream(
+                "POST", target.url + COMMANDS_PATH, content=body, headers=headers, extensions=extensions
+            ) as answer,
+        ):
+            content = b""
+            for part in answer.iter_raw():
+                content += part
+                if len(content) > most:
+                    return NotAnswered("agent-answer-too-large")
+                if time.monotonic() > deadline:
+                    return NotAnswered("agent-too-slow")
+    except (httpx.HTTPError, httpx.InvalidURL) as e:
+        return NotAnswered("agent-unreachable", type(e).__name__)
+    if answer.status_code != 200:
+        return NotAnswered(_code(content) or "agent-refused", f"HTTP {answer.status_code}")
+    return content
+
+
+def _read_receipt(node: Node, command: Command, answer: bytes) -> Answered | NotAnswered:
+    try:
+        envelope = msgspec.json.decode(answer, type=Signed)
+        receipt = msgspec.convert(envelope.body, Receipt)
+        signature = bytes.fromhex(envelope.signature)
+    except (msgspec.DecodeError, msgspec.ValidationError, ValueError):
+        return NotAnswered("receipt-malformed")
+    key = bytes(node.public_key or b"")
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, signed_bytes("receipt", envelope.body))
+    except (InvalidSignature, ValueError):
+        return NotAnswered("receipt-signature")
+    if envelope.key != fingerprint(key):
+        return NotAnswered("receipt-signature", "names another key")
+    if (receipt.step, receipt.kind, receipt.node) != (command.step, command.kind, str(node.id)):
+        return NotAnswered("receipt-not-for-this-command")
+    return Answered(envelope, receipt, receipt_hash(receipt))
+
+
+def _code(content: bytes) -> str:
+    """The code of a refusal, where the answer names one that looks like one."""
+    try:
+        code = msgspec.json.decode(content[: 4 * KIB]).get("code", "")
+    except (msgspec.DecodeError, AttributeError):
+        return ""
+    return code if isinstance(code, str) and len(code) <= 63 and code.replace("-", "").isalnum() else ""
