@@ -3,7 +3,7 @@
 from collections import defaultdict
 from datetime import datetime, timedelta
 
-from catalog.selectors.views import Alert, NodeView, Numbers, Sentence
+from catalog.selectors.views import Alert, NodeView, Numbers, Params, Sentence
 
 SEVERITY = {"critical": 0, "warning": 1, "info": 2}
 REFUSED_FOR = timedelta(hours=1)
@@ -26,7 +26,7 @@ def _of_node(node: NodeView, now: datetime) -> list[Alert]:
         return []
     if node.stale:
         code = "node-lost" if node.state == "lost" else "node-silent"
-        params = {"age_ms": node.age_ms}
+        params: Params = {"age_ms": node.age_ms}
         return [Alert(code=code, severity="critical", since=node.last_heard_at, node=node.name, params=params)]
     found = []
     for source in node.sources:
@@ -69,7 +69,7 @@ def answer_of(nodes: list[NodeView], alerts: list[Alert], numbers: Numbers) -> l
             if alert.code == "node-silent":
                 ages[alert.code] = max(ages.get(alert.code) or 0, alert.params["age_ms"] or 0)
     for (code, tier), of in names.items():
-        params: dict[str, object] = {"nodes": of}
+        params: Params = {"nodes": of}
         if tier:
             params["tier"] = tier
         if code in ages:

@@ -131,7 +131,7 @@ def top_families(*, now: datetime, limit: int) -> list[FamilyView]:
                 resident_blocks=None if resident is None else int(resident),
                 hit_tokens_per_s=hit,
                 saved_ms_per_s=save,
-            )  # fmt: skip
+            )
         )
     return found
 
@@ -174,7 +174,8 @@ def _join(a: _Column, b: _Column) -> _Column:
 
 
 def _axis() -> _Axis:
-    version, order, merged = 0, [], {}
+    version, order = 0, []
+    merged: dict[int, int] = {}
     for row in HeatAxis.objects.order_by("shard"):
         ids = np.frombuffer(zlib.decompress(row.rows), "<i8").tolist()
         version += row.version
@@ -187,7 +188,7 @@ def _version(axis: _Axis, figures: pictures.Figures, column: int, now: datetime,
     """Number of the live picture, and the exponent of this one's scale: both are the last hour's where it is live."""
     columns = _columns(0, now - timedelta(seconds=LAYERS[0][0] * LAYERS[0][1]), now)
     tops = [_top(c, column) for c in columns.values()]
-    hour = pictures.exponent(np.array(tops, np.float32) / (1 if column == 0 else LAYERS[0][0]))
+    hour = pictures.exponent(np.array(tops, np.float32) / np.float32(1 if column == 0 else LAYERS[0][0]))
     return axis.version * SCALES + hour, hour if live else pictures.exponent(figures)
 
 
@@ -283,7 +284,7 @@ def _figures(
             else:
                 sums[at] += value
         out[:, i] = np.where(known | (sums > 0), sums, np.nan)
-    return out if metric == 0 else out / step
+    return out if metric == 0 else (out / np.float32(step)).astype(np.float32)
 
 
 # --- what is not exact --------------------------------------------------------

@@ -94,10 +94,10 @@ def _reported(node: str | None, layer: int, since: datetime, until: datetime) ->
     """Begins of the columns in which the writer lived, or in which this node reported a fill."""
     window = {"layer": layer, "t0__gte": _floor(since, layer), "t0__lt": until}
     if node is None:
-        times = HeatColumn.objects.filter(**window).values_list("t0", flat=True)
-    else:
-        times = MarkSample.objects.filter(source__in=_sources(node), **window).values_list("t0", flat=True)
-    return {int(t.timestamp()) for t in times.distinct()}
+        lived = HeatColumn.objects.filter(**window).values_list("t0", flat=True).distinct()
+        return {int(t.timestamp()) for t in lived}
+    reported = MarkSample.objects.filter(source__in=_sources(node), **window).values_list("t0", flat=True).distinct()
+    return {int(t.timestamp()) for t in reported}
 
 
 def _sources(node: str) -> list[int]:

@@ -139,7 +139,7 @@ def listen(
     next_tick = time.monotonic() + every
     while not stop.is_set():
         client = redis.Redis.from_url(url or settings.VALKEY_URL, socket_connect_timeout=_TIMEOUT_SECONDS)
-        pubsub = client.pubsub()
+        pubsub = client.pubsub()  # type: ignore[no-untyped-call]
         try:
             pubsub.subscribe(CHANNEL)
             while not stop.is_set():

@@ -1,0 +1,160 @@
+"""REST of the pictures: `GET /map/tiles`, `/map/heat.bin`, `/watermarks`."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from catalog import heat as pictures
+from catalog.live import FLEET_ROLES, tiles_view
+from catalog.selectors import HeatMatrix, fleet_view, heat, watermark_history
+from catalog.selectors.heatmap import ROWS_DEFAULT, ROWS_MAX
+from kvconsole.infra.access import counted, route
+from kvconsole.infra.rest import Strict, etag
+from kvcore.blocks import TIERS
+
+_HOUR = 3_600
+
+
+class When(serializers.Field[datetime, Any, str, Any]):
+    """Seconds since 1970 or RFC 3339."""
+
+    def to_internal_value(self, data: Any) -> datetime:
+        """The time, aware."""
+        try:
+            at = datetime.fromtimestamp(float(data), UTC) if _number(data) else datetime.fromisoformat(str(data))
+        except (ValueError, OverflowError, OSError):
+            raise serializers.ValidationError("A time: seconds since 1970, or RFC 3339.") from None
+        return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+    def to_representation(self, value: datetime) -> str:
+        """RFC 3339."""
+        return value.isoformat()
+
+
+def _number(data: Any) -> bool:
+    return str(data).replace(".", "", 1).isdecimal() and str(data).isascii()
+
+
+class WindowQuery(Strict):
+    """A time window; the last hour by default."""
+
+    until = When(required=False)
+    since = When(required=False)
+
+    def to_internal_value(self, data: Any) -> Any:
+        """`from` and `to` of the query, checked."""
+        renamed = {{"from": "since", "to": "until"}.get(k, k): data[k] for k in data}
+        values = super().to_internal_value(renamed)
+        now = datetime.now(UTC)
+        until = min(values.get("until", now), now)
+        since = values.get("since", until - timedelta(seconds=_HOUR))
+        if since >= until:
+            raise serializers.ValidationError({"from": "Must be before `to`."})
+        return {**values, "since": since, "until": until, "now": now}
+
+
+class HeatQuery(WindowQuery):
+    """Which map."""
+
+    metric = serializers.ChoiceField(choices=list(pictures.UNITS), default="hits")
+    layer = serializers.ChoiceField(choices=["auto"], default="auto")
+    rows = serializers.IntegerField(min_value=1, max_value=ROWS_MAX, default=ROWS_DEFAULT)
+
+
+class MarksQuery(WindowQuery):
+    """Which tier's history."""
+
+    node = serializers.CharField(max_length=63)
+    tier = serializers.ChoiceField(choices=[str(t) for t in TIERS])
+
+
+def _query(request: Request, form: type[WindowQuery]) -> dict[str, Any]:
+    query = form(data=request.query_params.dict())
+    query.is_valid(raise_exception=True)
+    values: dict[str, Any] = query.validated_data
+    return values
+
+
+def header_of(matrix: HeatMatrix) -> dict[str, Any]:
+    """The header of `heat.bin`."""
+    return {
+        "axis": matrix.axis,
+        "rows": [
+            {
+                "id": r.id,
+                "kind": r.kind,
+                "tenant": r.tenant,
+                "model": r.model,
+                "namespace": r.namespace,
+                "family": r.family,
+                "tier": None,
+                "label": r.label,
+                "merged": r.merged,
+            }
+            for r in matrix.rows
+        ],
+        "columns": matrix.columns,
+        "step_seconds": matrix.step_seconds,
+        "metric": matrix.metric,
+        "unit": matrix.unit,
+        "scale": {"kind": "symlog", "max": matrix.scale_max, "linear": matrix.scale_linear},
+        "layer": matrix.layer,
+        "honesty": msgspec.to_builtins(matrix.honesty),
+        "as_of": matrix.as_of,
+    }
+
+
+class Tiles(APIView):
+    """Nodes, tiers and numbers as the live topic `tiles` has them."""
+
+    @extend_schema(responses={200: dict})
+    def get(self, request: Request) -> Response:
+        """The tiles now."""
+        return Response(msgspec.to_builtins(tiles_view(fleet_view(now=datetime.now(UTC)))))
+
+
+class Heat(APIView):
+    """The heat map as a file: header, then one byte a cell."""
+
+    @extend_schema(
+        parameters=[HeatQuery, OpenApiParameter("from", str), OpenApiParameter("to", str)],
+        responses={(200, "application/octet-stream"): bytes},
+    )
+    def get(self, request: Request) -> HttpResponse:
+        """The map of a window; 304 where the caller has it."""
+        asked = _query(request, HeatQuery)
+        named = {name: asked[name] for name in ("metric", "since", "until", "rows", "now")}
+        matrix = heat(**named)
+        tag = etag([matrix.axis, matrix.columns, matrix.levels, msgspec.to_builtins(matrix.honesty)])
+        if tag in request.headers.get("If-None-Match", ""):
+            response = HttpResponse(status=304)
+        else:
+            response = HttpResponse(pictures.file(header_of(matrix), matrix.levels), "application/octet-stream")
+        response["ETag"], response["Cache-Control"] = tag, "private, no-cache"
+        return response
+
+
+class Watermarks(APIView):
+    """How full a tier of a node was."""
+
+    @extend_schema(parameters=[MarksQuery], responses={200: dict})
+    def get(self, request: Request) -> Response:
+        """Samples of a window; null where nothing was reported."""
+        asked = _query(request, MarksQuery)
+        named = {name: asked[name] for name in ("node", "tier", "since", "until", "now")}
+        return Response({"items": msgspec.to_builtins(watermark_history(**named)), "as_of": asked["now"]})
+
+
+_fleet = counted(*FLEET_ROLES)
+urlpatterns = [
+    route("map/tiles", Tiles.as_view(), "map-tiles", GET=_fleet),
+    route("map/heat.bin", Heat.as_view(), "map-heat", GET=_fleet),
+    route("watermarks", Watermarks.as_view(), "watermarks", GET=_fleet),
+]
