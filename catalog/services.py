@@ -1,4 +1,4 @@
-"""Writes of the catalog's fleet: nodes, their enrolment, orders to them, tickets. Each is one transaction, one event."""
+"""Writes of the fleet: nodes, their enrolment, orders to them, tickets. Each is one transaction, one event."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -91,6 +91,22 @@ def node_create(
         token = enrolment_token(node=node, actor=actor, now=at)
         nudge.on_commit(nudge.NODES, using=plane())
     return node, token
+
+
+def node_ensure(
+    *, name: str, again: bool = False, actor: Principal | None = None, now: datetime, **place: str
+) -> tuple[Node, str]:
+    """`node_create`, or a new token for a node that is known: not enrolled yet, or (`again`) to be enrolled anew.
+
+    Raises:
+        Problem: as `node_create`.
+    """
+    known = Node.objects.filter(name=name).first()
+    if known is None:
+        return node_create(name=name, actor=actor, now=now, **place)
+    if known.enrolled_at is not None and not again:
+        raise Problem("node-name-taken")
+    return known, enrolment_token(node=known, actor=actor, now=now)
 
 
 def enrolment_token(*, node: Node, actor: Principal | None = None, now: datetime) -> str:

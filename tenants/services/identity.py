@@ -123,8 +123,15 @@ def user_create(
     return user
 
 
-def user_password_set(*, user: User, password: str, actor: Principal | None = None) -> None:
-    """The old password is of no use, and sessions made with it are over."""
+def user_password_set(*, user_id: UUID, password: str, actor: Principal | None = None) -> None:
+    """The old password is of no use, and sessions made with it are over.
+
+    Raises:
+        Problem: not-found.
+    """
+    user = User.objects.filter(id=user_id).first()
+    if user is None:
+        raise Problem("not-found")
     user.password = make_password(password)
     with transaction.atomic(using=plane()):
         user.save(update_fields=["password"])
