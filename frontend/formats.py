@@ -84,6 +84,8 @@ def duration(seconds: float | None) -> str | SafeString:
 
 def milliseconds(value: float | None) -> str | SafeString:
     """A duration measured in milliseconds."""
+    if value is not None and 0 < value < 100:
+        return pgettext("duration", "%(n)s ms") % {"n": f"{value:.0f}"}
     return duration(None if value is None else value / 1000)
 
 

@@ -10,9 +10,12 @@ from typing import Any
 from catalog import selectors
 from catalog.selectors import FleetView, NodeView, TokenRow
 from frontend import formats, pictures, sentences, wording
+from frontend.problems import PROBLEMS
 
 HOUR = timedelta(hours=1)
 NODE_RANGES = ("1h", "12h", "7d")
+STRIP_MOST = 12
+"""A node's page shows the tiles of a fleet up to this size above its own figures."""
 DENSE_FROM = 50
 """More nodes than this are drawn as small squares, one for the worst tier each."""
 
@@ -24,6 +27,7 @@ def overview(now: datetime) -> dict[str, Any]:
     tokens = selectors.token_history(node=None, since=since, until=now, now=now)
     evictions = selectors.eviction_history(node=None, since=since, until=now, now=now)
     return {
+        "live": True,
         "fleet": fleet,
         "answer": sentences.answer(fleet.answer),
         "alerts": [sentences.alert_line(a) for a in fleet.alerts],
@@ -86,6 +90,7 @@ def fleet_map(now: datetime, metric: str, span: str) -> dict[str, Any]:
     matrix = selectors.heat(metric=metric, since=now - timedelta(seconds=wording.RANGES[span][0]), until=now, rows=1, now=now)
     silent = [a for a in fleet.alerts if a.code in ("node-silent", "node-lost") and a.since and a.node]
     return {
+        "live": True,
         "fleet": fleet,
         "families": families,
         "honesty": sentences.honesty(matrix.honesty),
@@ -103,7 +108,7 @@ def fleet_map(now: datetime, metric: str, span: str) -> dict[str, Any]:
 def nodes(now: datetime) -> dict[str, Any]:
     """All nodes: statement, tiles, table."""
     fleet = selectors.fleet_view(now=now)
-    return {"fleet": fleet, "answer": sentences.answer(fleet.answer), "dense": len(fleet.nodes) > DENSE_FROM}
+    return {"live": True, "fleet": fleet, "answer": sentences.answer(fleet.answer), "dense": len(fleet.nodes) > DENSE_FROM}
 
 
 def node(now: datetime, view: NodeView, span: str) -> dict[str, Any]:
@@ -113,7 +118,11 @@ def node(now: datetime, view: NodeView, span: str) -> dict[str, Any]:
         t.tier: selectors.watermark_history(node=view.name, tier=t.tier, since=since, until=now, now=now) for t in view.tiers
     }
     evictions = selectors.eviction_history(node=view.name, since=since, until=now, now=now)
+    fleet = selectors.fleet_view(now=now)
     return {
+        "live": True,
+        "fleet": fleet if len(fleet.nodes) <= STRIP_MOST else None,
+        "current": view.name,
         "node": view,
         "answer": sentences.node_answer(view),
         "steps": [(t, [s.used_bytes for s in history[t.tier]][-120:]) for t in view.tiers],
@@ -123,7 +132,6 @@ def node(now: datetime, view: NodeView, span: str) -> dict[str, Any]:
         "refusals": refusals(view),
         "span": span,
         "ranges": {name: wording.RANGES[name] for name in NODE_RANGES},
-        "others": [n for n in selectors.node_names() if n != view.name],
     }
 
 
@@ -135,3 +143,17 @@ def refusals(view: NodeView) -> list[dict[str, Any]]:
         for r in s.refusals
     ]
     return sorted(rows, key=lambda row: -row["count"])
+
+
+def component_sheet() -> dict[str, Any]:
+    """Every part once, with samples that are of no node."""
+    return {
+        "tones": wording.NODE_STATES,
+        "source_tones": wording.SOURCE_STATES,
+        "tier_tones": wording.TIER_STATES,
+        "tiers": wording.TIERS,
+        "colours": ("page", "card", "sunken", "hover", "selected", "line", "text", "muted", "link", "ok", "info", "warn", "danger", "unknown"),
+        "icons": ("overview", "map", "node", "tiers", "prefix", "docs", "fault", "search", "theme", "clock", "filter", "pin", "link", "copy", "ok", "warn", "danger", "info", "unknown", "fence", "work", "lock"),
+        "code": "unavailable",
+        "problem": PROBLEMS["unavailable"],
+    }

@@ -27,6 +27,7 @@ class Chart:
     x: list[str]
     grid: list[float]
     rects: list[tuple[str, str, str, str, str]] = field(default_factory=list)
+    veils: list[tuple[str, str]] = field(default_factory=list)
     paths: list[tuple[str, str]] = field(default_factory=list)
     legend: list[tuple[str, Any, str]] = field(default_factory=list)
     head: list[Any] = field(default_factory=list)
@@ -55,38 +56,40 @@ def slots(rows: Sequence[Row], since: datetime, until: datetime, count: int) -> 
 
 def evictions(rows: Sequence[EvictionRow], since: datetime, until: datetime, count: int) -> Chart:
     """Evicted blocks a second by reason, stacked in the fixed order of reasons."""
-    span = (until - since).total_seconds() / count
     bins: list[Counter[str] | None] = []
+    rates: list[dict[str, float]] = []
     partial = False
     for slot in slots(rows, since, until, count):
-        known = [row.reasons for row in slot if row.reasons is not None]
+        known = [row for row in slot if row.reasons is not None]
         partial = partial or len(known) < len(slot)
-        bins.append(sum((Counter(r) for r in known), Counter()) if known else None)
+        bins.append(sum((Counter(r.reasons) for r in known), Counter()) if known else None)
+        seconds = sum(row.step_seconds for row in known) or 1
+        rates.append({reason: blocks / seconds for reason, blocks in (bins[-1] or {}).items()})
+    reported = sum(row.step_seconds for row in rows if row.reasons is not None) or 1
     totals: Counter[str] = sum((b for b in bins if b), Counter())
     order = [r for r in wording.EVICTION_REASONS if totals[r]] + sorted(set(totals) - set(wording.EVICTION_REASONS))
-    top = max((sum(b.values()) / span for b in bins if b), default=0.0)
+    top = max((sum(r.values()) for r in rates), default=0.0)
     grid = shapes.nice(max(top, 1e-9)) if top else [0, 1, 2, 3, 4]
-    parts = [[(b or Counter())[r] / span for r in order] for b in bins]
-    rects = [(f"c-{1 + s % 6}", x, y, w, h) for s, x, y, w, h in shapes.columns(parts, grid[-1])]
-    rects += [("veil", f"{100 * i / count:.2f}", "0", f"{100 / count:.2f}", "100") for i, b in enumerate(bins) if b is None]
-    latest = next((b for b in reversed(bins) if b is not None), Counter())
+    parts = [[r.get(reason, 0.0) for reason in order] for r in rates]
+    latest = next((r for b, r in zip(reversed(bins), reversed(rates), strict=True) if b is not None), {})
     bound = "≥ " if partial else ""
     return Chart(
         label=_("Evicted blocks per second, stacked by reason. In all %(n)s blocks.") % {"n": f"{bound}{sum(totals.values()):,}"},
         y=[formats.significant(v, whole=True) for v in grid],
         x=ticks(since, until),
         grid=[100 - 100 * v / grid[-1] for v in grid],
-        rects=rects,
+        rects=[(f"c-{1 + s % 6}", x, y, w, h) for s, x, y, w, h in shapes.columns(parts, grid[-1])],
+        veils=[(f"{100 * i / count:.2f}", f"{100 / count:.2f}") for i, b in enumerate(bins) if b is None],
         legend=[
-            (f"c-{1 + i % 6}", wording.word(wording.EVICTION_REASONS, r), f"{formats.significant(latest[r] / span, whole=True)}/s")
+            (f"c-{1 + i % 6}", wording.word(wording.EVICTION_REASONS, r), f"{formats.significant(latest.get(r, 0.0), whole=True)}/s")
             for i, r in enumerate(order)
         ],
         head=[_("Reason"), _("mean /s"), _("now /s"), _("blocks")],
         rows=[
             [
                 wording.word(wording.EVICTION_REASONS, r),
-                bound + formats.significant(totals[r] / (span * count), whole=True),
-                formats.significant(latest[r] / span, whole=True),
+                formats.significant(totals[r] / reported, whole=True),
+                formats.significant(latest.get(r, 0.0), whole=True),
                 f"{bound}{totals[r]:,}",
             ]
             for r in order

@@ -88,7 +88,7 @@ def preferences(request: HttpRequest) -> HttpResponse:
 
 def component_sheet(request: HttpRequest) -> HttpResponse:
     """Every part once, in every state."""
-    return render(request, "frontend/ui.html", {"tones": wording.NODE_STATES, "tiers": wording.TIERS})
+    return render(request, "frontend/ui.html", pages.component_sheet())
 
 
 def problems(request: HttpRequest) -> HttpResponse:

@@ -135,6 +135,7 @@ SCRIPT: dict[str, Text] = {
     "theme": _("Theme: {name}"),
     "copied": _("Copied"),
     "not_copied": _("The browser did not allow copying"),
+    "milliseconds": pgettext_lazy("duration", "{n} ms"),
     "seconds": pgettext_lazy("duration", "{n} s"),
     "minutes": pgettext_lazy("duration", "{n} min"),
     "hours": pgettext_lazy("duration", "{n} h"),

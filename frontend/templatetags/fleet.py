@@ -91,8 +91,8 @@ def ladder_words(step: LadderStep) -> dict[str, Any]:
     bound = "" if step.complete else "≥ "
     number, unit = formats.iec(used, like) if used is not None else (formats.unknown(), formats.iec(0, like)[1])
     top = formats.iec(capacity, like)[0] if capacity is not None else formats.DASH
-    values = {"last": formats.iec(last, like)[0], "capacity": top, "unit": unit}
-    text = _("+ %(last)s last known of %(capacity)s %(unit)s") if last else _("of %(capacity)s %(unit)s")
+    values = {"last": formats.iec(last, like)[0], "capacity": top}
+    text = _("+ %(last)s last known of %(capacity)s") if last else _("of %(capacity)s")
     full = None if used is None or not capacity else (used + last) / capacity
     sentence = _("%(tier)s: %(used)s reported, %(last)s last known, of %(capacity)s") % {
         "tier": step.tier,
@@ -101,7 +101,7 @@ def ladder_words(step: LadderStep) -> dict[str, Any]:
         "capacity": _("an unknown size") if capacity is None else formats.size(capacity),
     }
     return {
-        "used": format_html("{}{}", bound if used is not None else "", number),
+        "used": number if used is None else f"{bound}{number} {unit}",
         "reported": format_html("{}{}", bound if used is not None else "", formats.size(used)),
         "of": text % values,
         "full": formats.share(full, 0),
@@ -168,10 +168,8 @@ def tier_words(view: TierView, node: NodeView) -> dict[str, Any]:
     """The numbers beside one bar of a node's ladder, and the bar as a sentence."""
     lost = veiled(node) or view.stale or view.state == "unknown"
     like = view.capacity_bytes or view.used_bytes or 0
-    used = formats.unknown() if view.used_bytes is None else formats.iec(view.used_bytes, like)[0]
-    of = ""
-    if view.capacity_bytes is not None:
-        of = _("of %(n)s") % {"n": " ".join(formats.iec(view.capacity_bytes, like))}
+    used = formats.unknown() if view.used_bytes is None else " ".join(formats.iec(view.used_bytes, like))
+    of = "" if view.capacity_bytes is None else _("of %(capacity)s") % {"capacity": formats.iec(view.capacity_bytes)[0]}
     tone = wording.state(wording.TIER_STATES, "unknown" if lost else view.state)
     share = _("unknown") if view.share is None else formats.share(view.share)
     label = _("%(tier)s: %(share)s full, %(state)s") % {"tier": view.tier, "share": share, "state": tone.word}

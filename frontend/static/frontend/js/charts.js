@@ -15,6 +15,7 @@ export class Fills {
     this.host = host;
     this.series = JSON.parse(host.dataset.series);
     this.latest = 0;
+    this.wide = this.series.some((one) => one.t.at(-1) - one.t[0] > 172_800);
     this.draw();
     document.addEventListener('themechange', () => requestAnimationFrame(() => this.draw()));
     new ResizeObserver(() => { if (this.drawn && host.clientWidth) globalThis.Plotly.Plots.resize(host); }).observe(host);
@@ -37,7 +38,7 @@ export class Fills {
     const layout = {
       paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)', font, margin: { l: 40, r: 8, t: 8, b: 24 }, height: 240, showlegend: false, hovermode: 'x unified',
       hoverlabel: { bgcolor: c.card, bordercolor: c.line, font: { ...font, color: c.text } }, shapes: marks,
-      xaxis: { ...axis, showgrid: false, type: 'date', hoverformat: '%H:%M:%S UTC' }, yaxis: { ...axis, range: [0, 100], ticksuffix: ' %', dtick: 25 },
+      xaxis: { ...axis, showgrid: false, type: 'date', hoverformat: '%Y-%m-%d %H:%M:%S UTC', tickformat: this.wide ? '%m-%d' : '%H:%M' }, yaxis: { ...axis, range: [0, 102], ticksuffix: ' %', dtick: 25 },
     };
     globalThis.Plotly.react(this.host, this.traces(c), layout, { displayModeBar: false, responsive: false, showTips: false }).then(() => {
       this.drawn = true;

@@ -43,6 +43,9 @@ export function duration(seconds) {
   return t('days', { n: Math.floor(s / 86400) });
 }
 
+/** The same from milliseconds; short ones stay milliseconds. */
+export const ms = (value) => (value > 0 && value < 100 ? t('milliseconds', { n: value.toFixed(0) }) : duration(value / 1000));
+
 const two = (n) => String(n).padStart(2, '0');
 
 /** Time of day in UTC from seconds since 1970; `wide` adds the date where the picture is longer than a day. */

@@ -109,7 +109,7 @@ function tick() {
   mark(chip, 'data-state', state);
   write($('[data-live-word]', chip), t(`live_${state}`));
   const lag = $('[data-live-lag]', chip);
-  if (!paused) write(lag, asOf ? t('behind', { age: duration(now() - asOf) }) : '');
+  if (!paused) write(lag, asOf && state === 'live' ? t('behind', { age: duration(now() - asOf) }) : '');
   if (skipped) chip.title = t('skipped', { n: skipped });
 }
 

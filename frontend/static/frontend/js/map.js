@@ -153,8 +153,8 @@ class Heat {
       const group = svg('g', { class: name });
       for (const { row, y1, y2 } of list) {
         group.append(svg('path', { class: 'bracket', d: `M${at + width} ${y1 + 1}h-4V${y2 - 1}h4` }));
-        const text = words(row);
-        if (y2 - y1 >= 12) group.append(svg('text', { x: at, y: y2 - y1 < 40 ? (y1 + y2) / 2 + 4 : y1 + 12 }, text.length > 10 ? `${text.slice(0, 8)}…` : text));
+        const lines = words(row).split(/(?<=-)/).slice(0, Math.max(1, Math.floor((y2 - y1) / 14)));
+        lines.forEach((line, i) => { if (y2 - y1 >= 12) group.append(svg('text', { x: at, y: (lines.length > 1 || y2 - y1 < 40 ? (y1 + y2) / 2 - (lines.length - 1) * 7 + 4 : y1 + 12) + i * 14 }, line.length > 9 ? `${line.slice(0, 8)}…` : line)); });
       }
       parts.push(group);
     };
@@ -177,7 +177,7 @@ class Heat {
     const post = (c) => `M${(c * w).toFixed(2)} 4h${(w + 0.3).toFixed(2)}v${((42 * this.sums[c]) / max).toFixed(1)}h${(-w - 0.3).toFixed(2)}z`;
     $('[data-bottom]', this.host).replaceChildren(
       svg('path', { class: 'dim', d: Array.from(this.sums, (_, c) => post(c)).join('') }), svg('path', { d: post(this.cursor.c) }));
-    write($('[data-bmax]', this.host), t('max', { n: this.say(max) }));
+    write($('[data-bmax]', this.host), t('max', { n: this.say(max).split(' ')[0] }));
   }
 
   x(c) { return (c / this.matrix.width) * this.width; }

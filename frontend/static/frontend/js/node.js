@@ -2,7 +2,7 @@
 
 import { $, root, write } from './dom.js';
 import { fills } from './charts.js';
-import { duration, number } from './format.js';
+import { ms, number } from './format.js';
 import { heard, now, refresh, start, subscribe } from './live.js';
 import { joinTiles, step } from './tiles.js';
 
@@ -11,8 +11,8 @@ const name = page?.dataset.nodePage;
 
 function source(element, data) {
   write($('[data-src-seq]', element), number(data.seq));
-  if (data.lag_ms != null) write($('[data-src-lag]', element), duration(data.lag_ms / 1000));
-  if (data.age_ms != null) write($('[data-src-age]', element), duration(data.age_ms / 1000));
+  if (data.lag_ms != null) write($('[data-src-lag]', element), ms(data.lag_ms));
+  if (data.age_ms != null) write($('[data-src-age]', element), ms(data.age_ms));
 }
 
 function draw(node) {

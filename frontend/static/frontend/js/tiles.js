@@ -1,7 +1,7 @@
 // Node tiles, the tier ladder and the number strip. The server drew them; here only what differs is written.
 
 import { $, $$, mark, onSwap, t, write } from './dom.js';
-import { duration, iec, number, share, short, significant, unknown } from './format.js';
+import { iec, ms, number, share, short, significant, unknown } from './format.js';
 import { heard, refresh, subscribe } from './live.js';
 
 const TIERS = ['hbm', 'pinned', 'dram', 'ssd', 'remote'];
@@ -40,8 +40,8 @@ function tile(element, node) {
     if (cell) key(cell, tier, lost);
   }
   const lag = $('[data-lag]', element);
-  if (lag && !veiled) write(lag, node.lag_ms == null ? t('lag_unknown') : t('lag', { age: duration(node.lag_ms / 1000) }));
-  if (lag && veiled && node.age_ms != null) write(lag, t('seen', { age: duration(node.age_ms / 1000) }));
+  if (lag && !veiled) write(lag, node.lag_ms == null ? t('lag_unknown') : t('lag', { age: ms(node.lag_ms) }));
+  if (lag && veiled && node.age_ms != null) write(lag, t('seen', { age: ms(node.age_ms) }));
   write($('[data-blocks]', element), node.blocks == null ? t('dash') : number(node.blocks));
 }
 
@@ -53,7 +53,7 @@ function row(element, node) {
     const part = tier && tier.used != null && tier.capacity && !veiled ? tier.used / tier.capacity : null;
     if (part === null) { if (!$('.unk', cell)) cell.replaceChildren(unknown()); } else write(cell, (100 * part).toFixed(1));
   }
-  write($('[data-cell-lag]', element), veiled || node.lag_ms == null ? t('dash') : duration(node.lag_ms / 1000));
+  write($('[data-cell-lag]', element), veiled || node.lag_ms == null ? t('dash') : ms(node.lag_ms));
   write($('[data-cell-blocks]', element), node.blocks == null ? t('dash') : number(node.blocks));
 }
 
@@ -66,7 +66,7 @@ export function step(element, data) {
     if (fill.dataset.fill === 'veil') mark(fill, 'x', `${part(used ?? 0).toFixed(1)}%`);
     mark(fill, 'width', `${width.toFixed(1)}%`);
   }
-  const [shown] = used == null ? [t('dash')] : iec(used, capacity ?? used);
+  const shown = used == null ? t('dash') : iec(used, capacity ?? used).join(' ');
   write($('[data-used]', element), `${data.complete ? '' : '≥ '}${shown}`);
   write($('[data-full]', element), used == null || !capacity ? t('dash') : share((used + last) / capacity, 0));
   write($('[data-step-blocks]', element), number(data.blocks));
