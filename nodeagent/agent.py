@@ -140,7 +140,9 @@ class Agent:
         return results
 
     def _leased(self, request: Request) -> bool:
-        return any(x.ns == request.ns and x.gen == request.gen for x in self.ring.live())
+        """Whether asking for leases cannot help: there is one, or the generation is fenced."""
+        leased = any(x.ns == request.ns and x.gen == request.gen for x in self.ring.live())
+        return leased or self.ring.fenced(request.ns, request.gen)
 
     async def inventory(self) -> dict[str, Any]:
         """Everything held, per source, tier, namespace, generation and group; keys in hex."""
@@ -170,7 +172,7 @@ class Agent:
         return {
             "node": self.config.node, "name": self.config.name, "version": self.config.version, "boot": self.boot,
             "uptime_seconds": round(now - self.started_at, 1), "profile": self.config.profile,
-            "idle": not self._waiting and not self.engine.running and all(b.idle for b in self.media.outboxes),
+            "idle": self._idle(),
             "console": {
                 "heard_ms_ago": round((now - self.sender.heard_at) * 1000) if self.sender.heard_at else None,
                 "fence_seq": self.ring.fence_seq, "leases": len(self.ring.live()), "halted": self.sender.halted,
@@ -193,6 +195,12 @@ class Agent:
             "refused_blocks": dict(pool.refused_blocks),
             "open_steps": len(self.journal.open_steps()),
         }  # fmt: skip
+
+    def _idle(self) -> bool:
+        """Nothing is being done, and everything that was done is known to the console."""
+        pool = self.pool
+        full = any(pool.gates[n].relieving(t.used_bytes) for n, t in pool.tiers.items())
+        return not (full or self._waiting or self.engine.running) and all(b.idle for b in self.media.outboxes)
 
     def _tier(self, name: Tier, now: float) -> dict[str, Any]:
         store, config = self.pool.tiers[name], self.pool.configs[name]

@@ -66,6 +66,8 @@ class KeyRing:
         self._clock = clock
         self._lock = threading.Lock()
         self._leases: dict[tuple[bytes, int], Lease] = {}
+        self._ended = False
+        """A lease was ended by a fence: its namespace has a new generation to be leased."""
         self._min_gen: dict[bytes, int] = {}
 
     def lease(self, ns: bytes, gen: int) -> Lease:
@@ -97,6 +99,7 @@ class KeyRing:
         """Takes new leases; those of fenced generations are not taken."""
         with self._lock:
             for lease in leases:
+                self._ended = False
                 if not self.fenced(lease.ns, lease.gen):
                     self._leases[lease.ns, lease.gen] = lease
 
@@ -110,6 +113,7 @@ class KeyRing:
                     raised = True
                 for key in [k for k in self._leases if k[0] == f.ns and k[1] < f.min_gen]:
                     del self._leases[key]
+                    self._ended = True
         if raised:
             self.on_fence()
         self.fence_seq = max(self.fence_seq, fence_seq)
@@ -121,7 +125,9 @@ class KeyRing:
             self._leases = {k: x for k, x in self._leases.items() if x.until > now}
 
     def due(self) -> bool:
-        """Whether half of the shortest lease's life is over, or there is none."""
+        """Whether half of the shortest lease's life is over, there is none, or a fence has ended one."""
+        if self._ended:
+            return True
         left = min((x.until - self._clock() for x in self.live()), default=0.0)
         return left < 150.0
 
@@ -136,15 +142,24 @@ class LeaseKeeper:
 
     def __init__(self, ring: KeyRing, client: httpx.AsyncClient, url: str, *, clock: Callable[[], float] = time.time):
         self._ring, self._client, self._url, self._clock = ring, client, url, clock
-        self._asked = 0.0
+        self._asked, self._turn = 0.0, asyncio.Lock()
         self.failures = 0
         """Requests in a row that brought nothing."""
 
     async def renew(self) -> bool:
-        """One request; True if leases came. A console that is away is no error: what is leased stays leased."""
-        if self._clock() - self._asked < ASK_AGAIN_SECONDS:
-            return False
-        self._asked = self._clock()
+        """Leases asked for after this call began, at most one request a second; True if they came.
+
+        A console that is away is no error: what is leased stays leased.
+        """
+        came = self._clock()
+        async with self._turn:
+            if self._asked >= came:
+                return not self.failures  # another caller has asked meanwhile
+            await asyncio.sleep(max(0.0, self._asked + ASK_AGAIN_SECONDS - self._clock()))
+            self._asked = self._clock()
+            return await self._ask()
+
+    async def _ask(self) -> bool:
         held = [{"namespace": x.ns.hex(), "generation": x.gen} for x in self._ring.live()]
         body = {"held": held, "fence_seq": self._ring.fence_seq, "all": True}
         try:

@@ -36,6 +36,10 @@ class Gate:
         self.opened = 0
         """How often relief has started."""
 
+    def relieving(self, used_bytes: int) -> bool:
+        """Whether relief is due or under way."""
+        return self.open or used_bytes > self.high * self.capacity_bytes
+
     def excess(self, used_bytes: int) -> int:
         """Bytes that must leave now, 0 if none."""
         if not self.open and used_bytes > self.high * self.capacity_bytes:

@@ -1,0 +1,154 @@
+"""An agent whole, over HTTP, against a far side that folds what it is told."""
+
+import secrets
+import uuid
+
+import msgspec
+
+from kvcore.messages import Receipt, Signed, receipt_hash, signed_bytes
+from tests.nodeagent.conftest import eventually
+from tests.nodeagent.farside import held
+
+
+def drive(loop, far, ns, count=5, *, gen=1, shared=2, own=3, output=0, ticket=None, seed=0):
+    requests = [
+        {
+            "request": str(uuid.uuid4()), "ns": ns, "gen": gen, "hash_tokens": 512,
+            "hash_ids": [*range(shared), *(1000 + seed * 1000 + i * 10 + j for j in range(own))],
+            "input_length": (shared + own) * 512 - 5, "output_length": output, "session": None, "model_seed": 0,
+        }
+        for i in range(count)
+    ]  # fmt: skip
+    body = {"ticket": ticket or far.ticket(ns, gen), "requests": requests}
+    return loop.http.post("/v1/requests", content=msgspec.msgpack.encode(body))
+
+
+def results(answer):
+    assert answer.status_code == 200, answer.text
+    return msgspec.msgpack.decode(answer.content)["results"]
+
+
+def test_requests_become_blocks_that_the_console_knows(far, joined, running):
+    ns = far.namespace()
+    loop = running(joined())
+    first, *rest = results(drive(loop, far, ns))
+    assert first["hit_tokens"] == 0 if "hit_tokens" in first else True
+    assert all(r["hit_tokens"] == 1024 and r["saved_ms"] > 0 for r in rest)
+    eventually(lambda: loop.status()["idle"])
+    assert far.believed("reference") == held(loop.inventory(), "reference") != set()
+    again = results(drive(loop, far, ns))
+    assert all(r["hit_tokens"] == 5 * 512 // 16 * 16 - 16 for r in again)
+    assert not [n for n in far.notes if type(n).__name__ != "StaleGeneration"]
+
+
+def test_pressure_moves_blocks_down_and_the_console_follows(far, joined, running):
+    ns = far.namespace()
+    loop = running(joined())
+    for i in range(30):
+        results(drive(loop, far, ns, 4, seed=i, output=100))
+    eventually(lambda: loop.status()["idle"])
+    inventory = loop.inventory()
+    assert far.believed("reference") == held(inventory, "reference")
+    assert {line["tier"] for line in inventory["lists"]} >= {"hbm", "pinned", "dram", "ssd"}
+    status = loop.status()
+    for name, tier in status["tiers"].items():
+        assert tier["used_bytes"] <= tier["capacity_bytes"], name
+    assert far.notes == []
+
+
+def test_commands_are_signed_and_answered_once(far, joined, running):
+    loop = running(joined())
+    step = str(uuid.uuid4())
+    body = msgspec.json.encode(far.command("ping", step=step))
+    answer = loop.http.post("/v1/commands", content=body)
+    assert answer.status_code == 200
+    signed = msgspec.json.decode(answer.content, type=Signed)
+    receipt = msgspec.convert(signed.body, Receipt)
+    assert receipt.outcome == "done"
+    assert receipt.prev == "0" * 64
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    key = Ed25519PublicKey.from_public_bytes(far.node_key)
+    key.verify(bytes.fromhex(signed.signature), signed_bytes("receipt", signed.body))
+    assert loop.http.post("/v1/commands", content=body).content == answer.content
+    second = loop.http.post("/v1/commands", content=msgspec.json.encode(far.command("inventory", step=str(uuid.uuid4()))))
+    chained = msgspec.convert(msgspec.json.decode(second.content, type=Signed).body, Receipt)
+    assert chained.prev == receipt_hash(receipt)
+    eventually(lambda: far.counts["inventories"] >= 1)
+
+
+def test_refusals(far, joined, running):
+    ns, other = far.namespace(), far.namespace()
+    loop = running(joined())
+    results(drive(loop, far, ns, 1))
+    assert drive(loop, far, ns, 1, ticket=far.ticket(ns, seconds=-5)).json()["code"] == "ticket-expired"
+    assert drive(loop, far, ns, 1, ticket=far.ticket(ns, node="another")).json()["code"] == "ticket-invalid"
+    assert drive(loop, far, ns, 1, ticket=far.ticket(other)).json()["code"] == "ticket-scope"
+    unknown = secrets.token_bytes(32)
+    assert drive(loop, far, unknown, 1).json()["code"] == "lease-over"
+    assert loop.http.post("/v1/requests", content=b"\xff").json()["code"] == "request-malformed"
+    assert loop.http.get("/v1/inventory").status_code == 401
+    assert loop.http.get("/nothing").status_code == 404
+    assert loop.http.get("/v1/commands").status_code == 405
+    assert loop.http.post("/v1/commands", content=b"{}").json()["code"] == "command-malformed"
+    forged = far.command("ping", step="s", node="another")
+    assert loop.http.post("/v1/commands", content=msgspec.json.encode(forged)).json()["code"] == "command-not-for-this-node"
+    eventually(lambda: any(b.refused for b in far.beats))
+
+
+def test_restart_is_a_new_boot_and_ssd_is_announced_again(far, joined, running):
+    ns = far.namespace()
+    home = joined()
+    loop = running(home)
+    for i in range(30):
+        results(drive(loop, far, ns, 4, seed=i, shared=0, own=4))
+    eventually(lambda: loop.status()["idle"])
+    boot = loop.status()["boot"]
+    on_ssd = {x for x in held(loop.inventory(), "reference") if x[0] == "ssd"}
+    assert on_ssd
+    loop.end()
+    again = running(home)
+    assert again.status()["boot"] != boot
+    eventually(lambda: again.status()["idle"])
+    assert far.believed("reference") == held(again.inventory(), "reference") == on_ssd
+    hits = [r for i in range(30) for r in results(drive(again, far, ns, 4, seed=i, shared=0, own=4))]
+    assert any(r.get("tiers", {}).get("ssd") for r in hits)
+
+
+def test_a_fenced_generation_is_never_served_again(far, joined, running):
+    ns = far.namespace()
+    loop = running(joined())
+    results(drive(loop, far, ns, 2))
+    far.fence(ns, 2)
+    far.namespace(ns, 2)
+    eventually(lambda: loop.status()["console"]["fence_seq"] == 1)
+    assert drive(loop, far, ns, 1).json()["code"] == "lease-over"
+    fresh = results(drive(loop, far, ns, 1, gen=2))
+    assert "hit_tokens" not in fresh[0]
+    eventually(lambda: loop.status()["idle"])
+    assert far.believed("reference") == held(loop.inventory(), "reference")
+
+
+def test_console_away_keeps_the_node_working(far, joined, running):
+    ns = far.namespace()
+    loop = running(joined())
+    results(drive(loop, far, ns, 2))
+    far.status = 503
+    for i in range(5):
+        results(drive(loop, far, ns, 2, seed=i))
+    assert not loop.status()["idle"]
+    far.status = 200
+    eventually(lambda: loop.status()["idle"])
+    assert far.believed("reference") == held(loop.inventory(), "reference")
+
+
+def test_a_lossy_road_ends_in_the_same_picture(far, joined, running):
+    ns = far.namespace()
+    far.drop, far.double, far.reorder = 0.15, 0.15, 0.15
+    loop = running(joined())
+    for i in range(40):
+        results(drive(loop, far, ns, 2, seed=i, output=64))
+    far.drop = far.double = far.reorder = 0.0
+    eventually(lambda: loop.status()["idle"], 20)
+    assert far.counts["frame_Duplicate"] > 0
+    assert far.believed("reference") == held(loop.inventory(), "reference")
