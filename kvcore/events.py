@@ -10,8 +10,11 @@ from typing import Any, assert_never
 
 import msgspec
 
+from kvcore import wire
 from kvcore.blocks import TIERS
 from kvcore.keys import KEY_BYTES, ROOT, unpack
+from kvcore.refusals import REFUSALS as REFUSALS
+from kvcore.refusals import Refused as Refused
 
 VERSION = 1
 FRAME_BYTES_MAX = 8 * 2**20
@@ -160,38 +163,6 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     allowances: int = 0
 
 
-class Refused(Exception):
-    """A frame or item is malformed. Nothing of it was applied; `code` is stable and documented."""
-
-    def __init__(self, code: str, detail: str = "") -> None:
-        super().__init__(f"{code}: {detail}" if detail else code)
-        self.code, self.detail = code, detail
-
-
-REFUSALS = {
-    "malformed-frame": "the body is not a frame of this contract",
-    "truncated-frame": "the msgpack ends before the frame does",
-    "frame-too-large": "more than 8 MiB, or more items or keys than allowed",
-    "version-unsupported": "the frame's v is not one this console speaks",
-    "foreign-token": "no token, or one of another node",
-    "foreign-owner": "the item names an owner of another node",
-    "fenced-boot": "this boot was replaced by a newer one",
-    "seq-backwards": "the stream's seq went backwards without a new boot",
-    "missing-dp-rank": "the source has several ranks and the frame names none",
-    "unknown-item": "an item kind this console does not know",
-    "wrong-type": "a field is missing, has another type, or a value outside its set",
-    "nesting": "an item is nested deeper than the contract allows",
-    "negative-size": "a size, count or time is negative or not finite",
-    "used-over-capacity": "a tier reports more bytes used than it has",
-    "bad-keys": "keys or parents are not whole 32-byte keys, or their numbers differ",
-    "too-many-keys": "more keys than one item may carry",
-    "duplicate-key": "a chain names the same key twice",
-    "parent-cycle": "a key is its own ancestor within the item",
-    "block-size-mismatch": "tokens or bytes of a block disagree with the registration",
-    "hashes-over-tokens": "more block hashes than the tokens can fill",
-}
-"""Every code and what it means; each is counted per source and shown on the node's page."""
-
 _frame = msgspec.msgpack.Decoder(Frame)
 _item = msgspec.msgpack.Decoder(Item)
 _any = msgspec.msgpack.Decoder()
@@ -211,11 +182,13 @@ def decode_frame(body: bytes) -> Frame:
         raise Refused("frame-too-large", f"{len(body)} bytes")
     try:
         frame = _frame.decode(body)
+    except RecursionError:
+        frame = _decode_nested(body)
     except msgspec.ValidationError as e:
         raise Refused("malformed-frame", str(e)[:200]) from None
     except msgspec.DecodeError as e:
         raise Refused("truncated-frame" if "truncated" in str(e) else "malformed-frame", str(e)[:200]) from None
-    except (RecursionError, UnicodeDecodeError, OverflowError) as e:
+    except (UnicodeDecodeError, OverflowError) as e:
         raise Refused("malformed-frame", type(e).__name__) from None
     if frame.v != VERSION:
         raise Refused("version-unsupported", str(frame.v))
@@ -227,6 +200,20 @@ def decode_frame(body: bytes) -> Frame:
     if len(frame.items) > ITEMS_MAX:
         raise Refused("frame-too-large", f"{len(frame.items)} items")
     return frame
+
+
+def _decode_nested(body: bytes) -> Frame:
+    """The frame, cut without recursion because some item in it is nested beyond reason: that costs the item alone."""
+    try:
+        parts = wire.elements(body)
+        if body[0] & 0xF0 != 0x80 and body[0] not in (0xDE, 0xDF):
+            raise Refused("malformed-frame", "a frame is a map")
+        fields = dict(zip(map(_any.decode, parts[::2]), parts[1::2], strict=True))
+        items = wire.elements(fields.pop("items"))
+        frame = msgspec.convert({**{k: _any.decode(v) for k, v in fields.items()}, "items": []}, Frame)
+    except (ValueError, KeyError, TypeError, RecursionError):  # DecodeError and Truncated are ValueErrors
+        raise Refused("malformed-frame", "nested") from None
+    return msgspec.structs.replace(frame, items=[msgspec.Raw(x) for x in items])
 
 
 def decode_item(raw: msgspec.Raw | bytes) -> Item:
