@@ -14,9 +14,8 @@ from asgiref.sync import sync_to_async
 
 from catalog.models import Node
 from catalog.replay import NodeUnreachable, Outcome
-from catalog.services import node_ticket
+from catalog.services import OfGeneration, node_ticket
 from catalog.trace import HASH_TOKENS, TraceRequest
-from tenants.selectors import NamespaceRow
 from tenants.services import namespace_resolve
 
 NODES_SECONDS = 2.0
@@ -30,7 +29,7 @@ class ReferenceFleet:
         self.tenant, self.model, self.only, self.client = tenant, model, frozenset(only), client
         self._nodes: dict[str, Node] = {}
         self._read = -NODES_SECONDS
-        self._namespaces: dict[tuple[str, str], NamespaceRow] = {}
+        self._namespaces: dict[tuple[str, str], OfGeneration] = {}
         self._tickets: dict[tuple[str, str, str], tuple[float, dict[str, object]]] = {}
 
     async def nodes(self) -> Sequence[str]:
@@ -88,9 +87,7 @@ class ReferenceFleet:
         return ticket
 
     def _mint(self, node: Node, tenant: str, label: str) -> dict[str, object]:
-        namespace = self._namespaces.get((tenant, label))
-        if namespace is None:
-            namespace = namespace_resolve(tenant=tenant, model=self.model, label=label)
-            self._namespaces[tenant, label] = namespace
-        made = node_ticket(node=node, namespace=namespace, now=datetime.now(UTC))
+        if (tenant, label) not in self._namespaces:
+            self._namespaces[tenant, label] = namespace_resolve(tenant=tenant, model=self.model, label=label)
+        made = node_ticket(node=node, namespace=self._namespaces[tenant, label], now=datetime.now(UTC))
         return {name: getattr(made, name) for name in made.__struct_fields__}

@@ -8,7 +8,7 @@ Source of the form: the Mooncake FAST'25 trace release (`timestamp` in ms, `hash
 import hashlib
 import json
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -40,7 +40,8 @@ def trace_read(path: Path, *, limit: int | None = None) -> list[TraceRequest]:
         TraceError: names the line and what is wrong with it.
         OSError: the file cannot be read.
     """
-    decoder, out = msgspec.json.Decoder(TraceRequest), []
+    decoder = msgspec.json.Decoder(TraceRequest)
+    out: list[TraceRequest] = []
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if limit is not None and len(out) >= limit:
@@ -103,7 +104,10 @@ def trace_make(shape: TraceShape) -> list[TraceRequest]:
     """
     rnd = random.Random(shape.seed)
     fresh = iter(range(1, 2**62))
-    take = lambda n: [next(fresh) for _ in range(n)]  # noqa: E731
+
+    def take(n: int) -> list[int]:
+        return [next(fresh) for _ in range(n)]
+
     schema = {t: take(shape.schema_ids) for t in shape.tenants}
     repos = {t: [take(shape.repository_ids) for _ in range(shape.repositories)] for t in shape.tenants}
     per_session = (shape.turns[0] + shape.turns[1]) / 2
@@ -117,8 +121,16 @@ def trace_make(shape: TraceShape) -> list[TraceRequest]:
     return sorted((r for r in out if r.at_ms < shape.seconds * 1000), key=lambda r: (r.at_ms, r.session or ""))
 
 
-def _session(rnd, shape, clock, ids, take, tenant, label, session) -> Iterator[TraceRequest]:  # type: ignore[no-untyped-def]
-    at = clock
+def _session(
+    rnd: random.Random,
+    shape: TraceShape,
+    at: float,
+    ids: list[int],
+    take: Callable[[int], list[int]],
+    tenant: str,
+    label: str,
+    session: str,
+) -> Iterator[TraceRequest]:
     for turn in range(rnd.randint(*shape.turns)):
         ids = ids + take(rnd.randint(*shape.turn_ids))
         yield TraceRequest(

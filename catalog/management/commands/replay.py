@@ -59,12 +59,16 @@ class Command(BaseCommand):
         async with httpx.AsyncClient(timeout=60, limits=limits, follow_redirects=False, trust_env=False) as client:
             fleet = ReferenceFleet(tenant=options["tenant"], model=options["model"], only=only, client=client)
             with tqdm(total=len(requests), unit="req", disable=not sys.stderr.isatty()) as bar:
+
+                def show(totals: Totals) -> None:
+                    bar.update(totals.done + totals.failed - bar.n)
+
                 return await replay(
                     requests,
                     fleet,
                     speed=speed,
                     concurrency=options["concurrency"],
-                    progress=lambda t: bar.update(t.done + t.failed - bar.n) and None,
+                    progress=show,
                 )
 
 
