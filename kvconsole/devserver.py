@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -24,17 +25,19 @@ from typing import TextIO
 
 from kvconsole.embedded import Postgres, Valkey
 from kvconsole.programs import PROGRAMS, PYTHON, Site
-from kvconsole.serverprocess import CLONE, ServerFailed, free_port
+from kvconsole.serverprocess import CLONE, ServerFailed, clone_home, free_port
 from kvconsole.supervisor import Child, Console, Supervisor
 
 DATABASE = "kvconsole"
 READY_SECONDS = 120.0
 FLEET = {
-    "eu-01": {"region": "eu-central", "zone": "eu-central-1a", "rack": "r1", "role": "mixed"},
-    "eu-02": {"region": "eu-central", "zone": "eu-central-1b", "rack": "r2", "role": "mixed"},
-    "us-01": {"region": "us-east", "zone": "us-east-1a", "rack": "r1", "role": "mixed"},
-    "us-02": {"region": "us-east", "zone": "us-east-1b", "rack": "r2", "role": "mixed"},
+    "fra-p1": "region=eu-fra,zone=fra-a,rack=r1,role=prefill",
+    "fra-p2": "region=eu-fra,zone=fra-b,rack=r2,role=prefill",
+    "fra-d1": "region=eu-fra,zone=fra-a,rack=r3,role=decode",
+    "ams-m1": "region=eu-ams,zone=ams-a,rack=r1,role=mixed",
 }
+TENANTS = "acme-code,borealis-bank,cobalt-support,delta-clinic"
+"""Those that `seed_demo` makes."""
 TIERS = ("hbm=32MiB", "pinned=16MiB", "dram=64MiB", "ssd=256MiB", "remote=96MiB")
 """Small enough that marks are reached within minutes and four nodes fit beside everything else."""
 
@@ -66,6 +69,8 @@ class Dev:
             list(pool.map(lambda server: server.start(), servers.values()))
         self.supervisor.servers.update(servers)
         self.site = Site(self.state, database=self.postgres.env(DATABASE), valkey_url=self.valkey.url)
+        lines = [f"export {k}={shlex.quote(v)}" for k, v in self.site.operator_env().items() if k.startswith("KVC_")]
+        write_private(self.state / "env", "\n".join(lines) + "\n")
 
     def prepare_database(self) -> None:
         """The schema is that of this checkout, and the demonstration's tenants, models and people exist."""
@@ -106,8 +111,8 @@ class Dev:
         assert self.site is not None
         trace = self.state / "trace.jsonl"
         if not trace.exists():
-            self._manage("make_trace", str(trace), env=self.site.operator_env())
-        command = [PYTHON, "manage.py", "replay", str(trace), "--loop"]
+            self._manage("make_trace", str(trace), "--tenants", TENANTS, env=self.site.operator_env())
+        command = [PYTHON, "manage.py", "replay", str(trace), "--loop", "--tenant", TENANTS.split(",")[0]]
         self.supervisor.add(self._child("replay", command, self.site.operator_env()))
 
     # --- inside ---
@@ -118,19 +123,21 @@ class Dev:
     def _enrol(self, names: list[str]) -> None:
         assert self.site is not None
         listen = {name: f"127.0.0.1:{free_port()}" for name in names}
-        details = {name: ",".join(f"{k}={v}" for k, v in FLEET[name].items()) for name in names}
-        places = [f"{name}=http://{listen[name]},{details[name]}" for name in names]
-        made = json.loads(self._manage("add_node", *places, env=self.site.operator_env()))
+        places = [f"{name}=http://{listen[name]},{FLEET[name]}" for name in names]
+        made = json.loads(self._manage("node_create", "--json", *places, env=self.site.operator_env()))
         for name in names:
             directory = self.state / "agents" / name
             self._run(
-                "join", "--console", self.site.url("web"), "--token", made[name]["enrolment_token"],
+                "join", "--console", self.site.url("web"), "--token", "-",
                 "--dir", str(directory), "--name", name, "--listen", listen[name], "--profile", "ref-1k",
                 "--remote", self.remote.url, *(x for tier in TIERS for x in ("--tier", tier)),
+                said=made[name]["enrolment_token"],
             )  # fmt: skip
 
-    def _run(self, *arguments: str) -> None:
-        done = subprocess.run([PYTHON, "-m", "nodeagent", *arguments], cwd=CLONE, capture_output=True, text=True)
+    def _run(self, *arguments: str, said: str) -> None:
+        """`said` goes through standard input: a token has no place in a process list."""
+        command = [PYTHON, "-m", "nodeagent", *arguments]
+        done = subprocess.run(command, cwd=CLONE, capture_output=True, text=True, input=said + "\n")
         if done.returncode:
             raise NotStarted(f"nodeagent {arguments[0]}: {done.stderr[-2000:]}")
 
@@ -150,6 +157,13 @@ class Dev:
     def _remember(self, **facts: str) -> None:
         self.known |= facts
         (self.state / "known.json").write_text(json.dumps(self.known))
+
+
+def write_private(path: Path, text: str) -> None:
+    """The file holds `text` and only its owner can read it."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "w") as f:
+        f.write(text)
 
 
 def _read_json(path: Path) -> dict[str, str]:
@@ -228,13 +242,21 @@ def main(arguments: list[str] | None = None) -> int:
     """The command line of `python -m kvconsole.devserver`."""
     parser = argparse.ArgumentParser(prog="kvconsole.devserver", description=__doc__.splitlines()[0])
     parser.add_argument("--state", type=Path, default=CLONE / ".dev")
+    parser.add_argument("--env", action="store_true", help="print the environment of the running console for a shell")
+    parser.add_argument("--clean", action="store_true", help="delete what was kept, and end")
     parser.add_argument("--reset", action="store_true", help="start clean: everything kept so far is deleted")
     parser.add_argument("--no-replay", action="store_true", help="do not drive the fleet with a made trace")
     options = parser.parse_args(arguments)
+    if options.env:
+        print((options.state / "env").read_text())
+        return 0
     try:
         with only_one(options.state) as lock:
-            if options.reset:
+            if options.reset or options.clean:
                 reset(options.state)
+            if options.clean:
+                shutil.rmtree(clone_home(), ignore_errors=True)
+                return 0
             serve(options.state, lock, replay=not options.no_replay)
     except (NotStarted, ServerFailed) as e:
         print(e, file=sys.stderr)

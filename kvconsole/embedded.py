@@ -17,9 +17,9 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from kvconsole import reaper
+from kvconsole import reaper, roles
+from kvconsole.roles import ROLES
 from kvconsole.serverprocess import (
-    CLONE,
     Server,
     ServerFailed,
     as_root,
@@ -30,9 +30,7 @@ from kvconsole.serverprocess import (
     wheel_path,
 )
 
-__all__ = ["Postgres", "ServerFailed", "Valkey"]
-ROLES_SQL = CLONE / "kvconsole" / "sql" / "roles.sql"
-ROLES = ("migrate", "tenant", "operator", "ingest", "router", "seq", "audit")
+__all__ = ["ROLES", "Postgres", "ServerFailed", "Valkey"]
 
 
 class Postgres(Server):
@@ -155,13 +153,10 @@ class Postgres(Server):
 
     def _after_start(self) -> None:
         """Roles and their passwords are as `roles.sql` says; nothing happens when it did not change."""
-        text = ROLES_SQL.read_text()
+        text = roles.statements(self.passwords)
         now = digest(text)
         if self.secrets.get("roles") == now:
             return
-        for role in ROLES:
-            for name in (f"{{kv_{role}_password}}", f"{{{role}_password}}"):
-                text = text.replace(name, self.secrets[role])
         with psycopg.connect(self.superuser_dsn("template1"), autocommit=True) as c:
             c.execute(text)  # in template1, so that default privileges are those of every database made later
         self.save_secrets(roles=now)

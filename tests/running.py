@@ -131,15 +131,21 @@ class Console:
         return self.__dict__["logins"]
 
     def node(self, name: str, *options: str, profile: str = "ref-64", tiers: tuple[str, ...] = TIERS) -> Path:
-        """A node is created, its agent enrolled and running; returns the agent's directory. Needs web running."""
+        """A node is created, its agent enrolled and running; returns the agent's directory. Needs web and commander.
+
+        Its tier `remote` is in the Valkey of this console.
+        """
         listen = f"127.0.0.1:{free_port()}"
-        answer = self.manage("add_node", f"{name}=http://{listen}")
+        answer = self.manage("node_create", "--json", f"{name}=http://{listen}")
         token = json.loads(answer)[name]["enrolment_token"]
         directory = self.state / f"agent-{name}"
-        command = ["-m", "nodeagent", "join", "--console", self.url, "--token", token, "--dir", str(directory)]
-        command += ["--name", name, "--listen", listen, "--profile", profile, *options]
+        command = ["-m", "nodeagent", "join", "--console", self.url, "--token", "-", "--dir", str(directory)]
+        command += ["--name", name, "--listen", listen, "--profile", profile]
+        command += ["--remote", self.broker.url, *options]
         command += [x for tier in tiers for x in ("--tier", tier)]
-        done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=CLONE, env=_plain())
+        done = subprocess.run(
+            [sys.executable, *command], capture_output=True, text=True, cwd=CLONE, env=_plain(), input=token + "\n"
+        )
         assert done.returncode == 0, f"join {name}:\n{done.stdout}{done.stderr}"
         self.agents[name] = directory
         self.start(name)
