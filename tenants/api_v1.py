@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from audit.idempotency import once
+from audit.services import portable
 from kvconsole.infra.access import Principal, audited, counted, current_principal, route
 from kvconsole.infra.rest import Problem, Strict, etag, paginate
 from tenants import selectors, services
@@ -267,7 +268,7 @@ class KeyLeases(APIView):
             everything=fields["all"],
             now=datetime.now(UTC),
         )
-        return Response(msgspec.to_builtins(answer), headers={"Cache-Control": "no-store"})
+        return Response(portable(msgspec.to_builtins(answer)), headers={"Cache-Control": "no-store"})
 
 
 def _valid(serializer: type[Strict], request: Request) -> dict[str, Any]:

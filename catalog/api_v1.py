@@ -1,0 +1,231 @@
+"""REST of the fleet: nodes, their enrolment, the console's key. Pictures are in `map_api`."""
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.urls import URLPattern
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from audit.idempotency import once
+from audit.services import portable
+from catalog import agents, fleet, services
+from catalog.models import NODE_ROLES, NODE_STATES, Node
+from catalog.selectors import NodeView, fleet_view, node_view
+from kvconsole.infra.access import PUBLIC, audited, counted, principal_of, route
+from kvconsole.infra.rest import Problem, Strict, etag, paginate
+from kvcore.blocks import TIERS
+from kvcore.messages import fingerprint
+
+READERS = ("viewer", "operator", "destructive-operator", "approver", "auditor")
+LIST = [
+    OpenApiParameter("limit", int, description="1 to 500, default 50"),
+    OpenApiParameter("cursor", str, description="Opaque: `next` or `prev` of a page of this list"),
+]
+KEY = OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER)
+REHEARSAL = OpenApiParameter("validate_only", bool, description="The whole check, no effect")
+PLACE = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+
+
+class NodeIn(Strict):
+    """Body of POST /nodes."""
+
+    name = serializers.RegexField(PLACE, max_length=63)
+    region = serializers.RegexField(PLACE, max_length=63)
+    zone = serializers.RegexField(PLACE, max_length=63, required=False, allow_blank=True, default="")
+    rack = serializers.RegexField(PLACE, max_length=63, required=False, allow_blank=True, default="")
+    role = serializers.ChoiceField(NODE_ROLES, default="mixed")
+    agent_url = serializers.CharField(max_length=255, required=False, allow_blank=True, default="")
+
+
+class NodeCreated(serializers.Serializer[Any]):
+    """The node's id and the token with which its agent enrols, once within 15 minutes."""
+
+    id = serializers.UUIDField()
+    enrolment_token = serializers.CharField()
+
+
+class TierIn(Strict):
+    """One tier as its agent declares it."""
+
+    tier = serializers.ChoiceField(list(TIERS))
+    capacity_bytes = serializers.IntegerField(min_value=1, max_value=2**62 - 1)
+    emulated = serializers.BooleanField(default=False)
+    encrypted = serializers.BooleanField(default=False)
+    high = serializers.FloatField(min_value=0, max_value=1)
+    low = serializers.FloatField(min_value=0, max_value=1)
+
+
+class EnrolIn(Strict):
+    """Body of POST /nodes:enrol."""
+
+    enrolment_token = serializers.CharField(max_length=200)
+    public_key = serializers.RegexField(r"^[0-9a-f]{64}$")
+    agent_url = serializers.CharField(max_length=255)
+    agent_version = serializers.CharField(max_length=63)
+    tiers = TierIn(many=True)
+    engine = serializers.DictField(default=dict)
+    profile = serializers.CharField(max_length=63, required=False, allow_blank=True, default="")
+
+
+class IngestOut(serializers.Serializer[Any]):
+    """Where the frames of a shard go."""
+
+    shard = serializers.IntegerField()
+    url = serializers.CharField()
+
+
+class Enrolled(serializers.Serializer[Any]):
+    """What an agent needs to work; the token is shown once."""
+
+    node = serializers.UUIDField()
+    name = serializers.CharField()
+    role = serializers.CharField()
+    node_token = serializers.CharField()
+    console_public_key = serializers.CharField()
+    shards = serializers.IntegerField()
+    ingest = IngestOut(many=True)
+
+
+class FleetKeyOut(serializers.Serializer[Any]):
+    """The key that signs commands to nodes."""
+
+    public_key = serializers.CharField()
+    fingerprint = serializers.CharField()
+
+
+class TierOut(serializers.Serializer[Any]):
+    """A tier: null where nothing was reported."""
+
+    tier = serializers.CharField()
+    used_bytes = serializers.IntegerField(allow_null=True)
+    capacity_bytes = serializers.IntegerField(allow_null=True)
+    high = serializers.FloatField(allow_null=True)
+    low = serializers.FloatField(allow_null=True)
+    blocks = serializers.IntegerField(allow_null=True)
+    emulated = serializers.BooleanField()
+    encrypted = serializers.BooleanField()
+    state = serializers.CharField()
+    age_ms = serializers.IntegerField(allow_null=True)
+    stale = serializers.BooleanField()
+
+
+class NodeOut(serializers.Serializer[Any]):
+    """A node as it is now."""
+
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    region = serializers.CharField()
+    zone = serializers.CharField()
+    rack = serializers.CharField()
+    role = serializers.CharField()
+    state = serializers.ChoiceField(NODE_STATES)
+    source_state = serializers.ChoiceField(["exact", "recovering", "degraded", "lost"], allow_null=True)
+    reason = serializers.CharField()
+    age_ms = serializers.IntegerField(allow_null=True)
+    lag_ms = serializers.IntegerField(allow_null=True)
+    blocks = serializers.IntegerField(allow_null=True)
+    stale = serializers.BooleanField()
+    tiers = TierOut(many=True)
+    agent_url = serializers.CharField()
+    agent_version = serializers.CharField()
+    enrolled_at = serializers.DateTimeField(allow_null=True)
+    last_heard_at = serializers.DateTimeField(allow_null=True)
+
+
+class NodePage(serializers.Serializer[Any]):
+    """A page of nodes."""
+
+    items = NodeOut(many=True)
+    next = serializers.CharField(allow_null=True)
+    prev = serializers.CharField(allow_null=True)
+
+
+class Nodes(APIView):
+    """The fleet."""
+
+    @extend_schema(operation_id="nodes_list", parameters=LIST, responses=NodePage)
+    def get(self, request: Request) -> Response:
+        """A page of nodes, by name."""
+        page = paginate(Node.objects.all(), request, key=("name",), name="nodes")
+        views = {view.id: view for view in fleet_view(now=datetime.now(UTC)).nodes}
+        items = [_node(views[str(node.id)]) for node in page.items if str(node.id) in views]
+        return Response({"items": items, "next": page.next, "prev": page.prev})
+
+    @extend_schema(
+        operation_id="nodes_create", parameters=[KEY, REHEARSAL], request=NodeIn, responses={201: NodeCreated}
+    )
+    def post(self, request: Request) -> Response:
+        """A new node, and the token with which its agent enrols."""
+        fields = _valid(NodeIn, request)
+
+        def respond() -> Response:
+            node, token = services.node_create(**fields, actor=principal_of(request))
+            return Response({"id": str(node.id), "enrolment_token": token}, status=201)
+
+        return once(request, respond)
+
+
+class NodeDetail(APIView):
+    """One node."""
+
+    @extend_schema(operation_id="nodes_get", responses=NodeOut)
+    def get(self, request: Request, node_id: UUID) -> Response:
+        """The node as it is now; its ETag covers what does not move by itself."""
+        node = fleet.node_or_none(node_id)
+        view = node_view(name=node.name, now=datetime.now(UTC)) if node else None
+        if view is None:
+            raise Problem("not-found")
+        data = _node(view)
+        fixed = {name: data[name] for name in ("id", "name", "region", "zone", "rack", "role", "agent_url", "state")}
+        return Response(data, headers={"ETag": etag(fixed)})
+
+
+class NodeEnrol(APIView):
+    """Where an agent becomes a node's."""
+
+    @extend_schema(operation_id="nodes_enrol", request=EnrolIn, responses=Enrolled, auth=[])
+    def post(self, request: Request) -> Response:
+        """The node's own token, for its enrolment token."""
+        fields = _valid(EnrolIn, request)
+        answer = services.node_enrol(
+            token=fields.pop("enrolment_token"), public_key=bytes.fromhex(fields.pop("public_key")), **fields
+        )
+        return Response(answer, headers={"Cache-Control": "no-store"})
+
+
+class FleetKey(APIView):
+    """The console's command key."""
+
+    @extend_schema(operation_id="fleet_key", responses=FleetKeyOut, auth=[])
+    def get(self, request: Request) -> Response:
+        """The public key; an agent compares its fingerprint with the one in its enrolment token."""
+        key = agents.command_key()
+        if key is None:
+            raise Problem("commander-unavailable", retry_after_seconds=5)
+        return Response({"public_key": key.hex(), "fingerprint": fingerprint(key)})
+
+
+def _valid(serializer: type[Strict], request: Request) -> dict[str, Any]:
+    body = serializer(data=request.data)
+    body.is_valid(raise_exception=True)
+    return dict(body.validated_data)
+
+
+def _node(view: NodeView) -> dict[str, Any]:
+    data = msgspec.to_builtins(view, builtin_types=(datetime,))
+    found: dict[str, Any] = portable({name: data[name] for name in NodeOut().fields})
+    return found
+
+
+urlpatterns: list[URLPattern] = [
+    route("nodes", Nodes.as_view(), "nodes-api", GET=counted(*READERS), POST=audited("operator")),
+    route("nodes:enrol", NodeEnrol.as_view(), "nodes-enrol", POST=audited(PUBLIC)),
+    route("nodes/<uuid:node_id>", NodeDetail.as_view(), "node-api", GET=counted(*READERS)),
+    route("fleet-key", FleetKey.as_view(), "fleet-key", GET=counted(PUBLIC)),
+]
