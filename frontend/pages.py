@@ -14,6 +14,8 @@ from frontend.problems import PROBLEMS
 
 HOUR = timedelta(hours=1)
 NODE_RANGES = ("1h", "12h", "7d")
+ROWS = 512
+"""Of the heat map; what the browser asks for too."""
 STRIP_MOST = 12
 """A node's page shows the tiles of a fleet up to this size above its own figures."""
 DENSE_FROM = 50
@@ -87,7 +89,7 @@ def fleet_map(now: datetime, metric: str, span: str) -> dict[str, Any]:
     """The map's frame and its tiles; the browser brings the matrix."""
     fleet = selectors.fleet_view(now=now)
     families = selectors.top_families(now=now, limit=10)
-    matrix = selectors.heat(metric=metric, since=now - timedelta(seconds=wording.RANGES[span][0]), until=now, rows=1, now=now)
+    matrix = selectors.heat(metric=metric, since=now - timedelta(seconds=wording.RANGES[span][0]), until=now, rows=ROWS, now=now)
     silent = [a for a in fleet.alerts if a.code in ("node-silent", "node-lost") and a.since and a.node]
     return {
         "live": True,

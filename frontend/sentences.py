@@ -103,33 +103,19 @@ def _full(p: Params) -> SafeString:
     return fill(text, names=links(names), tier=formats.joined(_list(p, "tiers")) or p.get("tier", ""))
 
 
-def _refused(p: Params) -> SafeString:
-    names = _list(p) or _list(p, "node")
-    count = int(p.get("count", 0))
-    text = ngettext("{n} item was refused from {names}.", "{n} items were refused from {names}.", count)
-    return fill(text, n=f"{count:,}", names=links(names))
-
-
 ANSWERS: dict[str, Callable[[Params], SafeString]] = {
     "nodes-reporting": _nodes_reporting,
     "node-silent": _silent,
-    "nodes-silent": _silent,
     "node-lost": _lost,
-    "nodes-lost": _lost,
     "source-recovering": _sources("recovering"),
-    "sources-recovering": _sources("recovering"),
     "source-degraded": _sources("degraded"),
-    "sources-degraded": _sources("degraded"),
+    "source-lost": _sources("degraded"),
     "source-unlisted": _sources("degraded"),
-    "sources-unlisted": _sources("degraded"),
     "tier-high": _high,
-    "tiers-high": _high,
     "tier-full": _full,
-    "tiers-full": _full,
-    "refused": _refused,
     "writer-away": lambda p: fill(_("<b>The writer has said nothing for {age}:</b> what you see is last known."), age=_age(p)),
     "no-nodes": lambda p: fill(_("<b>No node has joined yet.</b>")),
-    "no-traffic": lambda p: fill(_("No request has been seen in the last minute.")),
+    "no-traffic": lambda p: fill(_("No request is coming in.")),
 }
 
 
@@ -169,6 +155,7 @@ def _alert_title(alert: Alert) -> SafeString:
         "node-lost": _("<b>{node} is lost.</b>"),
         "source-recovering": _("<b>{node} is recovering.</b>"),
         "source-degraded": _("<b>{node} is degraded.</b>"),
+        "source-lost": _("<b>A source of {node} is lost.</b>"),
         "source-unlisted": _("<b>{node} cannot be exact.</b>"),
         "tier-high": _("<b>{tier} of {node} is above its high mark.</b>"),
         "tier-full": _("<b>{tier} of {node} is full.</b>"),
@@ -183,7 +170,7 @@ def _alert_detail(alert: Alert) -> SafeString | str:
     p, code = alert.params, alert.code
     if code in ("node-silent", "node-lost"):
         return _("Its last known bytes are veiled and not routable.")
-    if code in ("source-recovering", "source-degraded"):
+    if code in ("source-recovering", "source-degraded", "source-lost"):
         return reason(str(p.get("reason", "")))
     if code == "source-unlisted":
         return _("Events were lost and this engine cannot list what it holds.")
@@ -243,12 +230,11 @@ def _merged(p: Params) -> SafeString:
 
 
 HONESTY: dict[str, Callable[[Params], SafeString]] = {
-    "nodes-silent": lambda p: fill(_("<b>{names} reports nothing</b>: its share is veiled, not zero"), names=links(_list(p))),
+    "nodes-silent": lambda p: fill(_("<b>nothing is reported by {names}</b>: that share is veiled, not zero"), names=links(_list(p))),
     "rows-merged": _merged,
     "means": lambda p: fill(_("older values are means of {step}"), step=formats.duration(float(p.get("seconds", 0)))),
     "writer-away": lambda p: fill(_("<b>the writer is away</b>: the newest columns are veiled")),
-    "sources-recovering": lambda p: fill(_("{names} is recovering events; its values may still rise"), names=links(_list(p))),
-    "estimated": lambda p: fill(_("saved time is estimated where an engine does not measure it")),
+    "sources-recovering": lambda p: fill(_("what {names} says is not exact; values may still change"), names=links(_list(p))),
 }
 
 

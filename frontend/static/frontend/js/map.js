@@ -3,12 +3,19 @@
 import { $, $$, html, mark, onSwap, root, svg, t, write } from './dom.js';
 import { clock, iec, number, significant } from './format.js';
 import { Matrix, Painter, UNKNOWN } from './heat.js';
-import { heard, start, subscribe, unsubscribe } from './live.js';
+import { heard, now as serverNow, start, subscribe, unsubscribe } from './live.js';
 import { joinTiles } from './tiles.js';
 import { address } from './twin.js';
 
 const LIVE_LAYER_SECONDS = 10;
 const label = (row) => (row.kind === 'other' ? t('other', { n: number(row.merged) }) : row.kind === 'new' ? t('new_prompts') : row.label || row.family);
+/** The label cut to what fits beside the map: the namespace, and the end of the family's id. */
+const brief = (row, room) => {
+  const words = label(row);
+  if (words.length <= room) return words;
+  const tail = row.kind === 'family' && row.family ? row.family.slice(-4) : words.slice(-5);
+  return `${words.slice(0, room - tail.length - 1)}…${tail}`;
+};
 const path = (row) => [row.tenant, row.model].filter(Boolean).join(' ▸ ');
 
 class Heat {
@@ -30,7 +37,7 @@ class Heat {
 
   async load() {
     const token = this.token = Symbol('load');
-    const to = Math.floor(Date.now() / 1000);
+    const to = Math.floor(serverNow());
     const query = new URLSearchParams({ metric: this.metric, layer: 'auto', from: to - this.range, to, rows: 512 });
     this.host.setAttribute('aria-busy', 'true');
     let state = 'ready';
@@ -146,8 +153,7 @@ class Heat {
       const middle = band.y + band.h / 2;
       if (middle - free < 13) return;
       free = middle;
-      const words = label(band.data);
-      parts.push(svg('text', { x, y: middle + 4 }, words.length > room ? `${words.slice(0, room - 6)}…${words.slice(-5)}` : words));
+      parts.push(svg('text', { x, y: middle + 4 }, brief(band.data, room)));
     });
     const column = (list, at, width, name, words) => {
       const group = svg('g', { class: name });
@@ -332,7 +338,7 @@ class Heat {
   /** One live frame: the newest columns. A new axis, a hole or a coarser layer loads the picture again. */
   frame({ axis, columns }) {
     if (axis?.version != null && axis.version !== this.matrix.axis) { this.again(); return; }
-    if (this.matrix.step !== LIVE_LAYER_SECONDS) { if (Date.now() / 1000 > this.matrix.times.at(-1) + 2 * this.matrix.step) this.again(); return; }
+    if (this.matrix.step !== LIVE_LAYER_SECONDS) { if (serverNow() > this.matrix.times.at(-1) + 3 * this.matrix.step) this.again(); return; }
     let news = false;
     for (const [time, column] of Object.entries(columns ?? {}).sort((a, b) => a[0] - b[0])) {
       if (!column || Number(time) < this.matrix.times.at(-1)) continue;

@@ -5,7 +5,7 @@ import { iec, ms, number, share, short, significant, unknown } from './format.js
 import { heard, refresh, subscribe } from './live.js';
 
 const TIERS = ['hbm', 'pinned', 'dram', 'ssd', 'remote'];
-const SILENT = new Set(['silent', 'lost']);
+const away = (node) => node.stale || node.state === 'lost';
 const fleet = { nodes: new Map(), ladder: {}, numbers: {} };
 let stale = false;
 
@@ -30,7 +30,7 @@ function column(group, tier, veiled) {
 }
 
 function tile(element, node) {
-  const veiled = SILENT.has(node.state);
+  const veiled = away(node);
   mark(element, 'data-state', veiled ? 'silent' : null);
   for (const name of TIERS) {
     const tier = node.tiers?.[name];
@@ -46,7 +46,7 @@ function tile(element, node) {
 }
 
 function row(element, node) {
-  const veiled = SILENT.has(node.state);
+  const veiled = away(node);
   mark(element, 'data-state', veiled ? 'silent' : null);
   for (const cell of $$('[data-cell]', element)) {
     const tier = node.tiers?.[cell.dataset.cell];
