@@ -4,6 +4,7 @@
 this process: its content ends with it, which is what a new `boot` tells the console.
 """
 
+import contextlib
 import ctypes
 import mmap
 from collections.abc import Iterable, Sequence
@@ -87,9 +88,10 @@ class MemoryTier:
         return ()
 
     def close(self) -> None:
-        """Unmaps the arena."""
-        self._view.release()
-        self._arena.close()
+        """Unmaps the arena; while somebody still looks at a block of it, the end of that look does."""
+        with contextlib.suppress(BufferError):
+            self._view.release()
+            self._arena.close()
 
 
 def _mlock(view: memoryview, size: int) -> bool:

@@ -1,0 +1,91 @@
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from kvcore.blocks import Tier
+from nodeagent.tiers.base import BlockRefused, LeaseOver, TierFull
+from nodeagent.tiers.disk import DiskTier
+from nodeagent.tiers.objects import KeyFile
+from tests.nodeagent.tiers.conftest import CAPACITY, enc, run
+
+
+def test_files_are_private(again, tmp_path):
+    tier = again(Tier.SSD)
+    tier.write([run(2)])
+    (path,) = (tmp_path / "ssd").iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "ssd").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("kind", ["truncated", "temporary", "nonsense", "no value", "misnamed"])
+def test_what_is_not_whole_is_removed_at_the_next_start(again, tmp_path, kind):
+    tier = again(Tier.SSD)
+    good, bad = run(2), run(2)
+    places = tier.write([good, bad])
+    path = tmp_path / "ssd" / f"{places[1].hex()}.kvo"
+    match kind:
+        case "truncated":
+            os.truncate(path, path.stat().st_size - 1)
+        case "temporary":
+            path.rename(path.with_suffix(".tmp"))
+        case "nonsense":
+            path.write_bytes(b"x" * 10_000)
+        case "no value":
+            KeyFile(tmp_path / "objects.keys").destroy([places[1]])
+        case "misnamed":
+            path.rename(path.with_name("zz.kvo"))
+    found = list(again(Tier.SSD).stored())
+    assert [x.place for x in found] == [places[0]]
+    assert len(list((tmp_path / "ssd").iterdir())) == 1
+
+
+def test_a_lost_file_is_refused(again, tmp_path):
+    tier = again(Tier.SSD)
+    meta, raw = run(2)
+    (place,) = tier.write([(meta, raw)])
+    next((tmp_path / "ssd").iterdir()).unlink()
+    with pytest.raises(BlockRefused):
+        tier.read(meta, place)
+    tier.free([(meta, place)])
+    assert tier.used_bytes == 0
+
+
+def test_a_full_disk_leaves_nothing_behind(again, tmp_path, monkeypatch):
+    tier = again(Tier.SSD)
+    real = Path.rename
+    calls = []
+
+    def rename(self, target):
+        calls.append(target)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with pytest.raises(TierFull, match="No space"):
+        tier.write([run(2), run(2), run(2)])
+    assert list((tmp_path / "ssd").iterdir()) == []
+    assert tier.used_bytes == 0
+    assert KeyFile(tmp_path / "objects.keys").names() == set()
+
+
+def test_without_a_lease_nothing_is_written_or_read(tmp_path):
+    leased = True
+
+    def key(ns, gen):
+        if not leased:
+            raise LeaseOver
+        return enc(ns, gen)
+
+    tier = DiskTier(tmp_path / "ssd", capacity_bytes=CAPACITY, keys=KeyFile(tmp_path / "k"), enc_key=key)
+    meta, raw = run(2)
+    (place,) = tier.write([(meta, raw)])
+    leased = False
+    with pytest.raises(LeaseOver):
+        tier.write([run(2)])
+    with pytest.raises(LeaseOver):
+        tier.read(meta, place)
+    leased = True
+    assert tier.read(meta, place) == raw
