@@ -54,6 +54,7 @@ class Cells:
         self.rows: dict[int, Row] = {}
         self.owners: dict[tuple[int, str, int], dict[int, int]] = {}
         self.left: dict[tuple[int, str, int], int] = {}
+        self.came: dict[tuple[int, str, int], dict[int, int]] = {}
         self.total: dict[int, int] = {}
         self.seeded = False
         self.sources: dict[int, set[int]] = {}
@@ -83,7 +84,7 @@ class Cells:
     def added(self, source: int, tier: str, keyspace: int, family: int, blocks: int) -> None:
         """Blocks came."""
         row = self._row(keyspace, family)
-        self._hold((source, tier, keyspace), row, blocks)
+        self._came((source, tier, keyspace), row, blocks)
         self._sums(row)[STORES] += blocks
         self.sources.setdefault(keyspace, set()).add(source)
 
@@ -91,7 +92,7 @@ class Cells:
         """Blocks went from one tier of a source to another: nothing was stored or evicted."""
         row = self._row(keyspace, family)
         self._hold((source, tier, keyspace), row, -blocks)
-        self._hold((source, to, keyspace), row, blocks)
+        self._came((source, to, keyspace), row, blocks)
 
     def dropped(self, source: int, tier: str, keyspace: int, family: int, blocks: int, *, evicted: bool) -> None:
         """Blocks went; `NO_FAMILY` = with their whole owner, so that families are not told."""
@@ -105,20 +106,22 @@ class Cells:
             self._sums(row)[EVICTIONS] += blocks
 
     def settle(self) -> None:
-        """Owners that left a keyspace hold what came afterwards in the same batch, in the proportions of all they had.
+        """Owners that left a keyspace hold what came afterwards in the same batch.
 
-        The batch tells sums, not an order; what is left over is exact in total, and mostly nothing.
+        The batch tells sums, not an order. Whoever leaves leaves whole, so what stays is of what this batch brought;
+        only if some of that came before is it a guess which, and never how much.
         """
         for at, blocks in self.left.items():
             held = self.owners.pop(at, {})
-            had = sum(held.values())
-            stays = max(0, had - blocks)
+            stays = max(0, sum(held.values()) - blocks)
+            came = self.came.get(at, {})
             for row, count in held.items():
-                keep = count * stays // had if had else 0
+                keep = min(came.get(row, 0), stays)
+                stays -= keep
                 self._total(row, keep - count)
                 if keep:
                     self.owners.setdefault(at, {})[row] = keep
-        self.left = {}
+        self.left, self.came = {}, {}
 
     def used(self, source: int, keyspace: int, family: int | None, hits: int, misses: int, saved_ms: float) -> None:
         """A request read tokens of a family and computed the rest; without a hit it counts for the row `new`."""
@@ -140,6 +143,11 @@ class Cells:
         if sums is None:
             sums = self.fresh[row] = [0.0] * WIDTH
         return sums
+
+    def _came(self, at: tuple[int, str, int], row: int, blocks: int) -> None:
+        came = self.came.setdefault(at, {})
+        came[row] = came.get(row, 0) + blocks
+        self._hold(at, row, blocks)
 
     def _hold(self, at: tuple[int, str, int], row: int, blocks: int) -> None:
         held = self.owners.setdefault(at, {})

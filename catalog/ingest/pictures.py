@@ -8,15 +8,14 @@ kept for up to one column of 10 s, and a column the writer did not live through 
 Not thread-safe: one pipeline calls it.
 """
 
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import psycopg
 
-from catalog.index.memory import Memory
 from catalog.index.steps import Keyspace, Touched
 from catalog.ingest import picture_rows as sql
 from catalog.ingest.heatcells import Cells
@@ -282,14 +281,3 @@ def _columns(rows: Iterable[Sequence[Any]], width: int) -> list[list[Any]]:
 
 def _fills(marks: Iterable[Mark]) -> list[list[Any]]:
     return _columns([(m.used, m.capacity, m.high, m.low) for m in marks], 4)
-
-
-def contents(memory: Memory) -> Iterator[tuple[int, str, int, int, int]]:
-    """What the memory of a writer holds, for `Pictures.resident`: (source, tier, keyspace, family, blocks)."""
-    sums: Counter[tuple[int, int, int]] = Counter()
-    families, keyspaces = memory.seg_fam.tolist(), memory.seg_ks.tolist()
-    for owner, seg, mask in memory.live():
-        sums[owner, keyspaces[seg], families[seg]] += mask.bit_count()
-    for (owner, keyspace, family), blocks in sums.items():
-        row = memory.owners[owner]
-        yield row.source, row.tier, keyspace, family, blocks
