@@ -29,6 +29,9 @@ OWN = {
 
 CODES: dict[str, str] = {**REFUSALS, **OWN}
 
+HARMLESS = frozenset({"fenced-boot"})
+"""Refusals that cast no doubt on the source: what an ended life says is void anyway."""
+
 STATUS = {
     "foreign-token": 403,
     "frame-too-large": 413,

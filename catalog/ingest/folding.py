@@ -13,7 +13,7 @@ from django.db import Error, close_old_connections
 from catalog.index.steps import RESET
 from catalog.ingest import console_source, listing, telling
 from catalog.ingest.admission import Admission, digests
-from catalog.ingest.codes import WHOLE, Unavailable
+from catalog.ingest.codes import HARMLESS, WHOLE, Unavailable
 from catalog.ingest.inventory import Inventories
 from catalog.ingest.jobs import Broken, Job, Outcome, ordered
 from catalog.ingest.keymap import Touched, Work
@@ -109,6 +109,7 @@ class Folder:
 
     def _job(self, batch: Batch, job: Job) -> None:
         self.nodes.heard(job.node, batch.now)
+        self.nodes.applied(job.node, min(job.message.fence_seq, self.registry.fence_seq))
         try:
             self._open(job)
             match job.message:
@@ -146,7 +147,9 @@ class Folder:
         rejected: list[Rejected] = []
         match verdict:
             case Duplicate(code=code) if code != "duplicate":
-                self.refuse(batch, source, code, f"{frame.boot[:40]} {frame.seq}")
+                if code == "fenced-boot" and frame.boot != source.cursor.boot:
+                    raise Refused(code, frame.boot)  # not merely an old stream: its sender must stop
+                self.refuse(batch, source, code, f"stream {frame.stream} frame {frame.seq}")
                 rejected.append(Rejected(index=WHOLE, code=code))
             case Reset():
                 self.reset(batch, source)
@@ -193,9 +196,10 @@ class Folder:
         return step
 
     def refuse(self, batch: Batch, source: Source, code: str, detail: str, count: int = 1) -> None:
-        """Something of the source was refused: counted, shown, and the source is not exact."""
+        """Something of the source was refused: counted, shown, and (if it may have been a fact) it is not exact."""
         batch.sources[source.id] = source
-        source.doubt(code, batch.now)
+        if code not in HARMLESS:
+            source.doubt(code, batch.now)
         self.pictures.refused(source.id, code, detail, batch.when, count)
         telling.count(code, count)
 

@@ -37,6 +37,8 @@ def page(folder: Folder, batch: Batch, job: Job, message: InventoryPage) -> None
         inventories.open.pop(source.id, None)
         source.ask_at = 0.0
         rejected = [] if verdict.code == "duplicate" else [Rejected(index=-1, code=verdict.code)]
+        if verdict.code == "fenced-boot" and message.boot != source.cursor.boot:
+            raise Refused(verdict.code, message.boot)
         if rejected:
             folder.refuse(batch, source, verdict.code, message.boot[:40])
         batch.answers.append((job, source, "stale", None, rejected))

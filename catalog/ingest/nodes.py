@@ -5,10 +5,12 @@ the table says so; its sources are then retired by `console_source`.
 """
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 from catalog.models import Node, NodeTier
+from kvconsole.infra.sql import PLATFORM, named
 from kvcore.blocks import VOLATILE, Tier
 
 SILENT_S = 10.0
@@ -16,6 +18,10 @@ REFRESH_S = 0.5
 STALL_S = 3.0
 """A writer that did not run for so long could not have heard anybody: silence is counted from then on."""
 HEARD_EVERY_S = 1.0
+HEARD = (
+    "UPDATE catalog_node n SET last_heard_at = greatest(n.last_heard_at, to_timestamp(h.at)) "
+    "FROM unnest(%s::uuid[], %s::float8[]) AS h(id, at) WHERE n.id = h.id"
+)
 GONE = frozenset({"lost", "fenced"})
 SHUT = frozenset({"fenced"})
 """States in which nothing a node says is folded."""
@@ -64,6 +70,8 @@ class NodeBook:
     _gone: dict[UUID, str] = field(default_factory=dict)
     _tell: dict[UUID, float] = field(default_factory=dict)
     _told: dict[UUID, float] = field(default_factory=dict)
+    _fences: dict[UUID, int] = field(default_factory=dict)
+    _fenced: dict[UUID, int] = field(default_factory=dict)
 
     def due(self, now: float) -> bool:
         """Whether `refresh` would read."""
@@ -91,6 +99,12 @@ class NodeBook:
             row.heard = max(row.heard, now)
             self._tell[node] = now
 
+    def applied(self, node: UUID, fence_seq: int) -> None:
+        """The node said how far it has applied the fences."""
+        if fence_seq > self._fences.get(node, 0):
+            self._fences[node] = fence_seq
+            self._fenced[node] = fence_seq
+
     def lost(self, now: float) -> dict[UUID, str]:
         """Nodes that are lost now, and why: silent, or the state that the table newly has."""
         out = {}
@@ -103,17 +117,16 @@ class NodeBook:
         return out
 
     def statements(self, now: float) -> list[tuple[str, tuple[Any, ...]]]:
-        """`last_heard_at` of the nodes that spoke, at most once a second each."""
+        """`last_heard_at` of the nodes that spoke, at most once a second each, and the fences they have applied."""
+        out: list[tuple[str, tuple[Any, ...]]] = []
         due = [(n, at) for n, at in self._tell.items() if now - self._told.get(n, 0.0) >= HEARD_EVERY_S]
-        if not due:
-            return []
         for node, at in due:
             self._told[node] = at
             del self._tell[node]
-        return [
-            (
-                "UPDATE catalog_node n SET last_heard_at = greatest(n.last_heard_at, to_timestamp(h.at)) "
-                "FROM unnest(%s::uuid[], %s::float8[]) AS h(id, at) WHERE n.id = h.id",
-                ([n for n, _ in due], [at for _, at in due]),
-            )
-        ]
+        if due:
+            out.append((HEARD, ([n for n, _ in due], [at for _, at in due])))
+        when = datetime.fromtimestamp(now, UTC)
+        acknowledge = named("tenants")["fence_acknowledge"]
+        out += [(acknowledge, (PLATFORM, "node", str(n), seq, when)) for n, seq in self._fenced.items()]
+        self._fenced = {}
+        return out

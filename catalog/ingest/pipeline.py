@@ -49,9 +49,15 @@ class Pipeline:
     """The queue in front of one shard's writer, and the life of that writer. All methods belong to the event loop."""
 
     def __init__(
-        self, dsn: str, shard: int, *, defer: float = 2.0, gather: tuple[float, float] = (GATHER_LEAST_S, GATHER_MOST_S)
+        self,
+        dsn: str,
+        shard: int,
+        *,
+        defer: float = 2.0,
+        gather: tuple[float, float] = (GATHER_LEAST_S, GATHER_MOST_S),
+        url: str = "",
     ) -> None:
-        self.dsn, self.shard, self.defer, self.gather = dsn, shard, defer, gather
+        self.dsn, self.shard, self.defer, self.gather, self.url = dsn, shard, defer, gather, url
         self.queue: deque[tuple[float, Job]] = deque()
         self.queued_bytes = 0
         self.broken = BrokenBook()
@@ -157,7 +163,7 @@ class Pipeline:
 
     def _open(self) -> Writer:
         close_old_connections()
-        writer = open_writer(self.dsn, self.shard, defer=self.defer, now=time.time())
+        writer = open_writer(self.dsn, self.shard, defer=self.defer, now=time.time(), url=self.url)
         gc.collect()
         gc.freeze()  # what was loaded makes no cycles; looking through it would cost more than the fold
         return writer

@@ -73,13 +73,13 @@ class Writer:
         self.store.close()
 
 
-def open_writer(dsn: str, shard: int, *, defer: float, now: float) -> Writer:
+def open_writer(dsn: str, shard: int, *, defer: float, now: float, url: str = "") -> Writer:
     """The shard is fenced for this process, its memory loaded, and its sources as the last writer left them.
 
     Raises:
         psycopg.Error, django.db.Error: the database is away or not migrated.
     """
-    store = Store(dsn, shard, defer)
+    store = Store(dsn, shard, defer, url=url)
     try:
         pictures = Pictures(shard)
         with psycopg.connect(dsn, autocommit=True) as connection:

@@ -29,7 +29,9 @@ class Command(BaseCommand):
         """Serves until SIGTERM or SIGINT; what is being committed is finished."""
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
         gc.disable()  # folding makes many small objects and no cycles; `pipeline` collects when nothing waits
-        pipeline = Pipeline(dsn("ingest"), settings.SHARD, defer=options["defer"])
+        pipeline = Pipeline(
+            dsn("ingest"), settings.SHARD, defer=options["defer"], url="http://{host}:{port}".format(**options)
+        )
         config = uvicorn.Config(
             Hot(pipeline),
             host=options["host"],

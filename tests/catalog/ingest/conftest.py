@@ -20,4 +20,4 @@ def rig(planted) -> Iterator[Rig]:
     """A writer on the test database. Plant nodes before it is opened, or let a second pass."""
     rig = Rig()
     yield rig
-    rig.writer.close()
+    rig.close()

@@ -13,7 +13,7 @@ import psycopg
 from catalog.ingest.codes import Unavailable
 from catalog.ingest.jobs import Broken, Job, Outcome
 from catalog.ingest.writer import Writer, open_writer
-from kvconsole.infra.sql import PLATFORM, dsn, uuid7
+from kvconsole.infra.sql import dsn, uuid7
 from kvcore.events import Add, Frame, Item, Refused
 from kvcore.fold import Place, apply, fold, reset
 from kvcore.keys import NamespaceSpec, digest_add, namespace_digest
@@ -82,12 +82,19 @@ class Rig:
     def __init__(self, now: float = 1_790_000_000.0, *, defer: float = 0.0) -> None:
         self.now, self.defer = now, defer
         self.writer: Writer
+        self.opened: list[Writer] = []
         self.open()
 
     def open(self) -> None:
         """A new writer takes the shard over."""
         self.writer = open_writer(dsn("ingest"), 0, defer=self.defer, now=self.now)
         self.folder = self.writer.folder
+        self.opened.append(self.writer)
+
+    def close(self) -> None:
+        """Every writer that was opened is closed."""
+        for writer in self.opened:
+            writer.close()
 
     def batch(
         self, *messages: tuple[uuid.UUID, Any], broken: Iterable[Broken] = (), step: float = 0.01

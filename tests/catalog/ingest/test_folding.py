@@ -91,11 +91,21 @@ def test_a_fenced_boot_is_void_and_counted(rig, sim, ns):
     rig.send(sim.node, old)
     sim.restart()
     rig.send(sim.node, sim.frame())
+    with pytest.raises(Refused, match="fenced-boot"):
+        rig.send(sim.node, old)
+    assert rig.refused() == {"fenced-boot": 1}
+    assert rig.holdings(sim.node) == {}
+    assert rig.state(sim.node) == ("exact", "")
+
+
+def test_a_late_frame_of_an_old_stream_is_void_but_its_sender_goes_on(rig, sim, ns):
+    old = sim.frame(add(ns, 1))
+    rig.send(sim.node, old)
+    sim.new_stream()
+    rig.send(sim.node, sim.inventory()[0])
     answer = rig.send(sim.node, old)
     assert (answer.state, answer.rejected[0].code, answer.rejected[0].index) == ("duplicate", "fenced-boot", -1)
-    assert answer.committed_seq == old.seq
-    assert rig.refused()["fenced-boot"] == 1
-    assert rig.holdings(sim.node) == {}
+    assert rig.refused() == {"fenced-boot": 1}
 
 
 def test_bad_items_are_refused_alone(rig, sim, ns):
@@ -152,6 +162,7 @@ def test_stale_generations_are_there_and_counted(rig, sim, ns, planted):
     assert rig.refused() == {"stale-generation": 1}
     assert rig.state(sim.node) == ("exact", "")
     assert rig.send(sim.node, sim.frame(fence_seq=1)).fences_after == []
+    assert rig.rows("SELECT holder, seq FROM tenants_fenceack") == [(str(sim.node), 1)]
 
 
 def test_fences_reach_the_writer_within_a_second(rig, sim, ns, planted):
