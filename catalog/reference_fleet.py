@@ -76,7 +76,9 @@ class ReferenceFleet:
             raise NodeUnreachable(node) from e
         if got.get("code"):
             raise NodeUnreachable(f"{node}: {got['code']}")
-        return Outcome(prompt_tokens=got["prompt_tokens"], hit_tokens=got["hit_tokens"], saved_ms=got["saved_ms"])
+        # What is zero is left out of the answer.
+        prompt, hit = got.get("prompt_tokens", 0), got.get("hit_tokens", 0)
+        return Outcome(prompt_tokens=prompt, hit_tokens=hit, saved_ms=got.get("saved_ms", 0.0))
 
     async def _ticket(self, node: Node, tenant: str, label: str) -> dict[str, object]:
         key = (node.name, tenant, label)

@@ -34,7 +34,8 @@ class Program:
     ready: str = ""
 
 
-_CELERY = ("-m", "celery", "-A", "kvconsole", "--quiet")
+_QUIET_ROOT = ("-W", "ignore:You're running the worker with superuser")  # development as root is what it is
+_CELERY = (*_QUIET_ROOT, "-m", "celery", "--app", "kvconsole", "--quiet")
 PROGRAMS: Mapping[str, Program] = {
     "web": Program(
         (

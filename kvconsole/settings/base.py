@@ -181,7 +181,7 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-CELERY_BROKER_TRANSPORT_OPTIONS = {"global_keyprefix": "kvc-celery:", "socket_connect_timeout": 5}
+CELERY_BROKER_TRANSPORT_OPTIONS = {"global_keyprefix": "kvc-celery:", "socket_connect_timeout": 1}
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TASK_TIME_LIMIT = 300
 

@@ -9,4 +9,5 @@ from kvconsole.settings.base import env
 
 DEBUG = False
 DEMO = True
+STATIC_ROOT = None  # files are served from where they are
 env.check()

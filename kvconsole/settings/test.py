@@ -8,5 +8,6 @@ from kvconsole.settings.base import *
 from kvconsole.settings.base import env
 
 DEMO = True
+STATIC_ROOT = None  # files are served from where they are
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 env.check()
