@@ -108,8 +108,9 @@ class Loaded:
         """Placements of live owners are known; answers those of retired ones."""
         m = self.memory
         ghosts: dict[int, dict[int, int]] = {o.id: {} for o in m.owners.values() if o.retired}
-        for o, s, n, held, states in self._copy("load_placements", "int4 int8 int2 bytea bytea"):
+        for o, s, ks, n, held, states in self._copy("load_placements", "int4 int8 int4 int2 bytea bytea"):
             mask = facts.unpack(n, held)
+            m.seg_ks[s] = ks  # its segment's row may be gone while this one still has to be deleted
             if o in m.place:
                 m.place[o][s] = mask
                 if states:

@@ -157,8 +157,9 @@ def holdings(memory: Memory, held: Iterable[tuple[int, int]]) -> tuple[list[Stat
             continue
         h = memory.holding[o].get(ks)
         told.append((ks, o, h[0] if h else 0))
-        if h is None:
+        if h is None or not h[0]:
             gone.append((ks, o))
+            memory.holding[o].pop(ks, None)
         else:
             rows.append((ks, o, h[0], _signed(h[1]), _signed(h[2])))
     out: list[Statement] = []

@@ -127,6 +127,7 @@ class Memory(Placements):
             (ks, tier): (h[0], h[1], h[2])
             for tier in self.tiers(source)
             for ks, h in self.holding[self.owner_of[source, tier]].items()
+            if h[0]
         }
 
     def known(self, keyspace: int, keys: bytes) -> NDArray[np.int64]:

@@ -5,11 +5,11 @@ runs of a batch. No Python object exists per key.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from catalog.index.owners import Owners
 from catalog.index.steps import (
     ADD,
     ADDS,
@@ -19,10 +19,8 @@ from catalog.index.steps import (
     LIST,
     LOSE,
     MOVE,
-    NO_FAMILY,
     RESET,
     STATE,
-    Owner,
     Touched,
     Work,
 )
@@ -46,7 +44,7 @@ def may_become(before: str, after: str) -> bool:
 
 @dataclass(slots=True)
 class Run:
-    """Consecutive keys of one step in one segment. `of` gives (offset, lo, hi) of each key, for the rare parts."""
+    """Consecutive keys of one step in one segment, with the sums over them; `first` is the first one's number."""
 
     seg: int
     family: int
@@ -66,122 +64,80 @@ class Listing:
     sums: dict[str, dict[int, list[int]]] = field(default_factory=lambda: defaultdict(dict))
 
 
-class Placements:
-    """Who holds what. Owners are numbered; retired ones leave their placements to `drain`."""
+class Placements(Owners):
+    """Who holds what of which segment."""
 
     def __init__(self) -> None:
-        self.owners: dict[int, Owner] = {}
-        self.owner_of: dict[tuple[int, str], int] = {}
-        """(source, tier) → number of the live owner."""
-        self.next_owner = 1
-        self.place: dict[int, dict[int, Mask]] = {}
-        """Live owner → segment → mask; never an empty mask."""
-        self.states: dict[tuple[int, int], dict[str, Mask]] = {}
-        """(owner, segment) → state → mask, where some are not committed."""
-        self.holding: dict[int, dict[int, list[int]]] = {}
-        """Live owner → keyspace → [blocks, lo, hi], the sums of `kvcore.keys.digest_add`."""
-        self.resident: dict[int, int] = {}
-        """Family → (key, owner) pairs; those of retired owners leave it as they are drained."""
-        self.refs: list[int] = []
-        """Placements by segment, retired and undrained ones included."""
-        self.unused: set[int] = set()
-        """Segments that nobody holds."""
-        self.ghosts: deque[tuple[int, dict[int, Mask]]] = deque()
-        """What retired owners held and was not drained."""
-        self.seg_ks = np.zeros(1024, np.int32)
-        self.seg_fam = np.zeros(1024, np.int32)
+        super().__init__()
         self._listing: dict[int, Listing] = {}
         self._offs = np.zeros(0, np.int64)
         self._keys = np.zeros((0, 2), np.uint64)
 
-    # ---------------------------------------------------------------- owners
-    def owner(self, source: int, tier: str, t: Touched) -> int:
-        """The live owner, made if there is none."""
-        o = self.owner_of.get((source, tier))
-        if o is None:
-            o = self.owner_of[source, tier] = self.next_owner
-            self.next_owner += 1
-            self.owners[o] = Owner(o, source, tier, 0.0)
-            self.place[o], self.holding[o] = {}, {}
-            t.owners.add(o)
-        return o
-
-    def retire(self, source: int, tier: str, reason: str, t: Touched) -> None:
-        """What the owner held is void at once, however much it is; `drain` takes it away later."""
-        o = self.owner_of.pop((source, tier), None)
-        if o is None:
-            return
-        self.owners[o].retired = True
-        t.owners.add(o)
-        self.ghosts.append((o, self.place.pop(o)))
-        for ks, (blocks, _, _) in self.holding.pop(o).items():
-            t.dropped[source, tier, reason, ks, NO_FAMILY] += blocks
-
-    def drain(self, limit: int) -> tuple[list[tuple[int, int]], list[int]]:
-        """Up to `limit` placements of retired owners are gone: ((owner, segment) …, owners of which none is left)."""
-        gone: list[tuple[int, int]] = []
-        over: list[int] = []
-        while self.ghosts and len(gone) < limit:
-            o, held = self.ghosts[0]
-            while held and len(gone) < limit:
-                seg, mask = held.popitem()
-                gone.append((o, seg))
-                self._released(o, seg, mask)
-            if not held:
-                self.ghosts.popleft()
-                over.append(o)
-        return gone, over
-
-    def give_up(self, o: int, segs: list[int]) -> None:
-        """The owner holds nothing of these segments; its holdings are the caller's affair."""
-        for seg in segs:
-            self._released(o, seg, self.place[o].pop(seg))
-
-    def _released(self, o: int, seg: int, mask: Mask) -> None:
-        """A placement is gone from the books."""
-        self.states.pop((o, seg), None)
-        self._resident(int(self.seg_fam[seg]), -mask.bit_count())
-        self._unref(seg)
-
-    def _unref(self, seg: int) -> None:
-        self.refs[seg] -= 1
-        if not self.refs[seg]:
-            self.unused.add(seg)
-
-    def _ref(self, seg: int) -> None:
-        self.refs[seg] += 1
-        self.unused.discard(seg)
-
-    def _resident(self, family: int, blocks: int) -> None:
-        n = self.resident.get(family, 0) + blocks
-        if n:
-            self.resident[family] = n
-        else:
-            self.resident.pop(family, None)
-
     # ------------------------------------------------------------------ runs
     def fold(self, steps: list[Work], runs: list[list[int]], masks: bytes, sums: list[list[int]], t: Touched) -> None:
-        """Each run changes its owner's mask, in the order of the steps."""
+        """Each run changes its owner's mask, in the order of the steps.
+
+        The loop holds the common case only, blocks that come to an owner that held none of them: it is the price of
+        every event. All else is a `Run`.
+        """
         controls = deque(i for i, w in enumerate(steps) if w.kind in CONTROL)
-        for r, ((e, seg, i, ln, fam), (lo, hi)) in enumerate(zip(runs, sums, strict=True)):
-            while controls and controls[0] < e:
-                self._control(steps[controls.popleft()], t)
-            w = steps[e]
-            run = Run(seg, fam, w.keyspace, int.from_bytes(masks[32 * r : 32 * r + 32], "little"), ln, lo, hi, i)
-            if w.kind == ADD or w.kind == ADDS:
-                if w.source in self._listing:
-                    self._listed(w, run)
-                elif new := self._add(self.owner(w.source, w.tier, t), run, t):
-                    t.added[w.source, w.tier, w.keyspace, fam] += new
-            elif w.kind == DROP:
-                if gone := self._drop(w, run, t):
-                    t.dropped[w.source, w.tier, w.reason, w.keyspace, fam] += gone
-            elif w.kind == MOVE:
-                self._move(w, run, t)
-            elif w.kind == STATE:
-                self._state(w, run, t)
+        control = controls[0] if controls else len(steps)
+        refs, unused, states, resident = self.refs, self.unused, self.states, self.resident
+        fresh, placed, added = t.fresh, t.placed, t.added
+        last = -1
+        for r, (e, seg, i, ln, fam) in enumerate(runs):
+            if e != last:
+                last = e
+                while control < e:
+                    self._control(steps[controls.popleft()], t)
+                    control = controls[0] if controls else len(steps)
+                w = steps[e]
+                ks = w.keyspace
+                adding = (w.kind == ADD or w.kind == ADDS) and w.source not in self._listing
+                if adding:
+                    o = self.owner(w.source, w.tier, t)
+                    d, h = self.place[o], self._holding(o, ks)
+                    t.held.add((ks, o))
+            mask = int.from_bytes(masks[32 * r : 32 * r + 32], "little")
+            lo, hi = sums[r]
+            if adding and mask.bit_count() == ln:
+                at = (o, seg)
+                before = d.get(seg)
+                if before is None:
+                    d[seg] = mask
+                    refs[seg] += 1
+                    if refs[seg] == 1:
+                        unused.discard(seg)
+                    fresh.add(at)
+                elif before & mask or (states and at in states):
+                    self._run(w, Run(seg, fam, ks, mask, ln, lo, hi, i), t)
+                    continue
+                else:
+                    d[seg] = before | mask
+                placed.add(at)
+                h[0] += ln
+                h[1] = (h[1] + lo) & FULL
+                h[2] = (h[2] + hi) & FULL
+                resident[fam] = resident.get(fam, 0) + ln
+                added[w.source, w.tier, ks, fam] += ln
+            else:
+                self._run(w, Run(seg, fam, ks, mask, ln, lo, hi, i), t)
         while controls:
             self._control(steps[controls.popleft()], t)
+
+    def _run(self, w: Work, run: Run, t: Touched) -> None:
+        if w.kind == ADD or w.kind == ADDS:
+            if w.source in self._listing:
+                self._listed(w, run)
+            elif new := self._add(self.owner(w.source, w.tier, t), run, t):
+                t.added[w.source, w.tier, run.keyspace, run.family] += new
+        elif w.kind == DROP:
+            if gone := self._drop(w, run, t):
+                t.dropped[w.source, w.tier, w.reason, run.keyspace, run.family] += gone
+        elif w.kind == MOVE:
+            self._move(w, run, t)
+        elif w.kind == STATE:
+            self._state(w, run, t)
 
     def _add(self, o: int, run: Run, t: Touched, announced: bool = True) -> int:
         """Blocks that were not held before; a repeated announcement ends passing states only, a move all of them."""
@@ -189,9 +145,7 @@ class Placements:
         before = d.get(seg)
         if before is None:
             new = d[seg] = mask
-            self.refs[seg] += 1
-            if self.refs[seg] == 1:
-                self.unused.discard(seg)
+            self._ref(seg)
             t.fresh.add((o, seg))
         else:
             new = mask & ~before
@@ -241,23 +195,26 @@ class Placements:
         if new > gone:
             t.added[w.source, w.to, w.keyspace, run.family] += new - gone
 
+    def _holding(self, o: int, ks: int) -> list[int]:
+        """The owner's [blocks, lo, hi] of the keyspace; one of no blocks is taken for none."""
+        by_ks = self.holding[o]
+        h = by_ks.get(ks)
+        if h is None:
+            h = by_ks[ks] = [0, 0, 0]
+        return h
+
     def _count(self, o: int, run: Run, flipped: Mask, n: int, sign: int, t: Touched) -> None:
         """The holding follows `n` blocks that came (+1) or went (−1)."""
-        lo, hi = (run.lo, run.hi) if n == run.count else self._sums(run, flipped)
-        by_ks = self.holding[o]
-        h = by_ks.get(run.keyspace)
-        if h is None:
-            h = by_ks[run.keyspace] = [0, 0, 0]
+        lo, hi = (run.lo, run.hi) if n == run.count else self._sums(run.first, run.count, flipped)
+        h = self._holding(o, run.keyspace)
         h[0] += sign * n
         h[1] = (h[1] + sign * lo) & FULL
         h[2] = (h[2] + sign * hi) & FULL
-        if not h[0]:
-            del by_ks[run.keyspace]
         t.held.add((run.keyspace, o))
 
-    def _sums(self, run: Run, part: Mask) -> tuple[int, int]:
-        """Sums over those keys of the run whose offsets are in `part`, each once."""
-        at = slice(run.first, run.first + run.count)
+    def _sums(self, first: int, count: int, part: Mask) -> tuple[int, int]:
+        """Sums over those of `count` keys from `first` on whose offsets are in `part`, each once."""
+        at = slice(first, first + count)
         lo = hi = 0
         for off, (a, b) in zip(self._offs[at].tolist(), self._keys[at].tolist(), strict=True):
             if part >> off & 1:
@@ -322,10 +279,6 @@ class Placements:
         else:
             self._replace(w, t)
 
-    def tiers(self, source: int) -> list[str]:
-        """Tiers of which the source has a live owner."""
-        return [tier for s, tier in self.owner_of if s == source]
-
     def _clear_keyspaces(self, w: Work, tier: str, t: Touched) -> None:
         o = self.owner_of.get((w.source, tier))
         if o is None or w.keyspaces is None:
@@ -352,7 +305,7 @@ class Placements:
         new = run.mask & ~before
         masks[run.seg] = before | run.mask
         n = new.bit_count()
-        lo, hi = (run.lo, run.hi) if n == run.count else self._sums(run, new)
+        lo, hi = (run.lo, run.hi) if n == run.count else self._sums(run.first, run.count, new)
         h = by_ks.setdefault(w.keyspace, [0, 0, 0])
         h[0], h[1], h[2] = h[0] + n, (h[1] + lo) & FULL, (h[2] + hi) & FULL
 
@@ -394,9 +347,3 @@ class Placements:
         else:
             del self.place[o][seg]
             self._unref(seg)
-
-    def live(self) -> Iterator[tuple[int, int, Mask]]:
-        """All placements of live owners: (owner, segment, mask)."""
-        for o, held in self.place.items():
-            for seg, mask in held.items():
-                yield o, seg, mask

@@ -161,7 +161,7 @@ WHERE keyspace IN (SELECT id FROM catalog_keyspace WHERE shard = %s)
 
 -- name: load_placements
 -- Every placement of the shard's keyspaces, for COPY in binary.
-SELECT owner, seg, n, held, states FROM catalog_placement
+SELECT owner, seg, keyspace, n, held, states FROM catalog_placement
 WHERE keyspace IN (SELECT id FROM catalog_keyspace WHERE shard = %s)
 
 -- name: load_ledger

@@ -139,6 +139,8 @@ class Agent:
 class Road:
     """The shortest pipeline: frames to steps, positions by `kvcore.fold.Cursor`."""
 
+    folds: tuple[type, ...] = (fold.Next, fold.Reset)
+
     def __init__(self, store: Store) -> None:
         self.store, self.touched = store, Touched()
 
@@ -152,6 +154,10 @@ class Road:
     def advance(self, row: Any, cursor: fold.Cursor) -> None:
         row.boot, row.stream, row.seq, row.old_boots = cursor.boot, cursor.stream, cursor.seq, cursor.old_boots
         self.touched.sources.add(row.id)
+
+    def judge(self, cursor: fold.Cursor, frame: dict[str, Any]) -> tuple[fold.Cursor, fold.Verdict]:
+        advance = cursor.listed if "listing" in frame else cursor.advance
+        return advance(frame["boot"], frame["stream"], frame["seq"])
 
     def steps(self, row: Any, item: Item, tag: int = 0) -> Work:
         if isinstance(item, Clear):
@@ -180,10 +186,9 @@ class Road:
             row = self.source(frame["source"])
             cursor = fold.Cursor(row.boot, row.stream, row.seq, row.old_boots)
             inventory = "listing" in frame
-            advance = cursor.listed if inventory else cursor.advance
-            cursor, verdict = advance(frame["boot"], frame["stream"], frame["seq"])
+            cursor, verdict = self.judge(cursor, frame)
             verdicts.append(verdict)
-            if not isinstance(verdict, fold.Next | fold.Reset):
+            if not isinstance(verdict, self.folds):
                 continue
             self.advance(row, cursor)
             if isinstance(verdict, fold.Reset):
