@@ -152,8 +152,8 @@ class Console:
         return directory
 
     def _wait_agent(self, name: str) -> None:
-        place = json.loads((self.agents[name] / "agent.json").read_text())
-        self.wait(f"http://{place['host']}:{place['port']}/v1/status", name)
+        listen = json.loads((self.agents[name] / "agent.json").read_text())["listen"]
+        self.wait(f"http://{listen}/v1/status", name)
 
     def login(self, page, username: str = "operator") -> None:
         """The browser page is logged in as a demo user and shows the first page."""
