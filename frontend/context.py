@@ -30,7 +30,14 @@ RAIL = (
     Entry("observe", "page-map", "map", pgettext_lazy("page", "Map"), "m", frozenset({"page-map"})),
     Entry("observe", "page-nodes", "node", pgettext_lazy("page", "Nodes"), "a", frozenset({"page-nodes", "page-node"})),
     Entry("system", "page-ui", "docs", pgettext_lazy("page", "Components"), "u", frozenset({"page-ui"})),
-    Entry("system", "page-problems", "fault", pgettext_lazy("page", "Problems"), "p", frozenset({"page-problems", "page-problem"})),
+    Entry(
+        "system",
+        "page-problems",
+        "fault",
+        pgettext_lazy("page", "Problems"),
+        "p",
+        frozenset({"page-problems", "page-problem"}),
+    ),
 )
 """Only pages that exist. A later page adds its line here and nothing else."""
 GROUPS = {"observe": _("Observe"), "system": _("System")}
@@ -46,6 +53,12 @@ def version() -> str:
         return "dev"
 
 
+def initials(name: str) -> str:
+    """Two letters for the round button of the account."""
+    parts = name.replace(".", " ").replace("-", " ").split()
+    return "".join(part[0] for part in parts[:2]).upper() if len(parts) > 1 else name[:2].upper()
+
+
 def console(request: HttpRequest) -> dict[str, Any]:
     """The context processor of every template."""
     principal = principal_of(request)
@@ -53,18 +66,17 @@ def console(request: HttpRequest) -> dict[str, Any]:
     here = match.url_name if match else ""
     language = get_language() or "en"
     tag, shown, other = LANGUAGES.get(language, LANGUAGES["en"])
-    entries = [
+    entries: list[dict[str, Any]] = [
         {"entry": e, "url": reverse(e.route), "current": here in e.within}
         for e in RAIL
         if (rule := rule_for(e.route, "GET")) and rule.allows(principal)
     ]
-    name = principal.name if principal else ""
     return {
         "console": {
             "groups": [(word, [e for e in entries if e["entry"].group == key]) for key, word in GROUPS.items()],
             "entries": entries,
             "principal": principal,
-            "initials": "".join(part[0] for part in name.replace(".", " ").replace("-", " ").split()[:2]).upper() or name[:2].upper(),
+            "initials": initials(principal.name if principal else ""),
             "roles": sorted(principal.roles) if principal else [],
             "lang": tag,
             "language_word": shown,

@@ -53,7 +53,8 @@ def iec(value: float, like: float | None = None) -> tuple[str, str]:
     scaled = value / 1024**step
     if step == 0 or scaled == int(scaled):
         return f"{scaled:,.0f}", IEC[step]
-    return (f"{scaled:,.0f}" if abs(scaled) >= 99.95 else f"{scaled:.1f}" if abs(scaled) >= 9.995 else f"{scaled:.2f}"), IEC[step]
+    digits = 0 if abs(scaled) >= 99.95 else 1 if abs(scaled) >= 9.995 else 2
+    return f"{scaled:,.{digits}f}", IEC[step]
 
 
 def size(value: float | None) -> str | SafeString:

@@ -28,12 +28,13 @@ def overview(now: datetime) -> dict[str, Any]:
     since = now - HOUR
     tokens = selectors.token_history(node=None, since=since, until=now, now=now)
     evictions = selectors.eviction_history(node=None, since=since, until=now, now=now)
+    evicted = [None if e.reasons is None else sum(e.reasons.values()) / e.step_seconds for e in evictions]
     return {
         "live": True,
         "fleet": fleet,
         "answer": sentences.answer(fleet.answer),
         "alerts": [sentences.alert_line(a) for a in fleet.alerts],
-        "kpis": kpis(fleet, tokens, [None if e.reasons is None else sum(e.reasons.values()) / e.step_seconds for e in evictions]),
+        "kpis": kpis(fleet, tokens, evicted),
         "tokens": pictures.tokens(tokens, since, now),
         "evictions": pictures.evictions(evictions, since, now, 12),
         "families": selectors.top_families(now=now, limit=8),
@@ -48,8 +49,9 @@ def kpis(fleet: FleetView, tokens: Sequence[TokenRow], evicted: Sequence[float |
     numbers = fleet.numbers
     lags = [n.lag_ms for n in fleet.nodes if n.lag_ms is not None and not n.stale]
 
-    def rate(value: float | None) -> tuple[str | None, str]:
-        return (None, "") if value is None else (formats.short(value)[0], f"{formats.short(value)[1]}/s")
+    def rate(name: str, value: float | None, spark: Sequence[float | None]) -> dict[str, Any]:
+        number, prefix = (None, "") if value is None else formats.short(value)
+        return {"name": name, "value": number, "unit": f"{prefix}/s", "spark": spark}
 
     def past(of: Any) -> list[float | None]:
         return [of(row) for row in tokens[-60:]] if len(tokens) > 1 else []
@@ -60,15 +62,17 @@ def kpis(fleet: FleetView, tokens: Sequence[TokenRow], evicted: Sequence[float |
     return [
         {"name": "hit", "value": ratio, "unit": "%", "spark": past(_hit)},
         {"name": "saved", "value": saved, "unit": "s/s", "spark": past(lambda r: r.saved_ms)},
-        dict(zip(("name", "value", "unit", "spark"), ("requests", *rate(numbers.requests_per_s), past(lambda r: r.requests)), strict=True)),
+        rate("requests", numbers.requests_per_s, past(lambda r: r.requests)),
         {"name": "blocks", "value": blocks, "unit": prefix, "bound": not numbers.complete, "spark": []},
-        dict(zip(("name", "value", "unit", "spark"), ("evictions", *rate(numbers.evictions_per_s), evicted[-60:]), strict=True)),
+        rate("evictions", numbers.evictions_per_s, evicted[-60:]),
         {"name": "lag", "value": f"{max(lags) / 1000:.1f}" if lags else None, "unit": "s", "spark": []},
     ]
 
 
 def _hit(row: TokenRow) -> float | None:
-    return sum(row.hit_tokens.values()) / row.prompt_tokens if row.hit_tokens is not None and row.prompt_tokens else None
+    if row.hit_tokens is None or not row.prompt_tokens:
+        return None
+    return sum(row.hit_tokens.values()) / row.prompt_tokens
 
 
 def first_run(fleet: FleetView, tokens: Sequence[TokenRow]) -> list[tuple[str, str]] | None:
@@ -89,14 +93,14 @@ def fleet_map(now: datetime, metric: str, span: str) -> dict[str, Any]:
     """The map's frame and its tiles; the browser brings the matrix."""
     fleet = selectors.fleet_view(now=now)
     families = selectors.top_families(now=now, limit=10)
-    matrix = selectors.heat(metric=metric, since=now - timedelta(seconds=wording.RANGES[span][0]), until=now, rows=ROWS, now=now)
-    silent = [a for a in fleet.alerts if a.code in ("node-silent", "node-lost") and a.since and a.node]
+    since = now - timedelta(seconds=wording.RANGES[span][0])
+    matrix = selectors.heat(metric=metric, since=since, until=now, rows=ROWS, now=now)
     return {
         "live": True,
         "fleet": fleet,
         "families": families,
         "honesty": sentences.honesty(matrix.honesty),
-        "notes": [{"t": int(a.since.timestamp()), "text": f"{a.node} {wording.NODE_STATES['silent'].word}"} for a in silent if a.since],
+        "notes": notes(fleet),
         "metric": metric,
         "metrics": wording.METRICS,
         "metric_word": wording.METRICS[metric],
@@ -107,17 +111,26 @@ def fleet_map(now: datetime, metric: str, span: str) -> dict[str, Any]:
     }
 
 
+def notes(fleet: FleetView) -> list[dict[str, Any]]:
+    """The vertical lines over the map: since when a node says nothing."""
+    word = wording.NODE_STATES["silent"].word
+    away = [a for a in fleet.alerts if a.code in ("node-silent", "node-lost")]
+    return [{"t": int(a.since.timestamp()), "text": f"{a.node} {word}"} for a in away if a.since and a.node]
+
+
 def nodes(now: datetime) -> dict[str, Any]:
     """All nodes: statement, tiles, table."""
     fleet = selectors.fleet_view(now=now)
-    return {"live": True, "fleet": fleet, "answer": sentences.answer(fleet.answer), "dense": len(fleet.nodes) > DENSE_FROM}
+    answer = sentences.answer(fleet.answer)
+    return {"live": True, "fleet": fleet, "answer": answer, "dense": len(fleet.nodes) > DENSE_FROM}
 
 
 def node(now: datetime, view: NodeView, span: str) -> dict[str, Any]:
     """One node: tiers, history, evictions, sources, refusals, what it is."""
     since = now - timedelta(seconds=wording.RANGES[span][0])
     history = {
-        t.tier: selectors.watermark_history(node=view.name, tier=t.tier, since=since, until=now, now=now) for t in view.tiers
+        tier.tier: selectors.watermark_history(node=view.name, tier=tier.tier, since=since, until=now, now=now)
+        for tier in view.tiers
     }
     evictions = selectors.eviction_history(node=view.name, since=since, until=now, now=now)
     fleet = selectors.fleet_view(now=now)
@@ -140,7 +153,7 @@ def node(now: datetime, view: NodeView, span: str) -> dict[str, Any]:
 def refusals(view: NodeView) -> list[dict[str, Any]]:
     """What was refused of all sources of a node, most first."""
     rows = [
-        {"source": s, "code": r.code, "count": r.count, "last_at": r.last_at, "detail": r.detail, "said": sentences.reason(r.code)}
+        {"source": s, "code": r.code, "count": r.count, "last_at": r.last_at, "said": sentences.reason(r.code)}
         for s in view.sources
         for r in s.refusals
     ]
@@ -154,8 +167,46 @@ def component_sheet() -> dict[str, Any]:
         "source_tones": wording.SOURCE_STATES,
         "tier_tones": wording.TIER_STATES,
         "tiers": wording.TIERS,
-        "colours": ("page", "card", "sunken", "hover", "selected", "line", "text", "muted", "link", "ok", "info", "warn", "danger", "unknown"),
-        "icons": ("overview", "map", "node", "tiers", "prefix", "docs", "fault", "search", "theme", "clock", "filter", "pin", "link", "copy", "ok", "warn", "danger", "info", "unknown", "fence", "work", "lock"),
+        "colours": [
+            "page",
+            "card",
+            "sunken",
+            "hover",
+            "selected",
+            "line",
+            "text",
+            "muted",
+            "link",
+            "ok",
+            "info",
+            "warn",
+            "danger",
+            "unknown",
+        ],
+        "icons": [
+            "overview",
+            "map",
+            "node",
+            "tiers",
+            "prefix",
+            "docs",
+            "fault",
+            "search",
+            "theme",
+            "clock",
+            "filter",
+            "pin",
+            "link",
+            "copy",
+            "ok",
+            "warn",
+            "danger",
+            "info",
+            "unknown",
+            "fence",
+            "work",
+            "lock",
+        ],
         "code": "unavailable",
         "problem": PROBLEMS["unavailable"],
     }

@@ -5,7 +5,7 @@ that was reported in part starts with ≥. Called by `pages`; drawn by `partials
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
@@ -73,27 +73,24 @@ def evictions(rows: Sequence[EvictionRow], since: datetime, until: datetime, cou
     parts = [[r.get(reason, 0.0) for reason in order] for r in rates]
     latest = next((r for b, r in zip(reversed(bins), reversed(rates), strict=True) if b is not None), {})
     bound = "≥ " if partial else ""
+
+    def word(reason: str) -> wording.Text:
+        return wording.word(wording.EVICTION_REASONS, reason)
+
+    def rate(value: float) -> str:
+        return formats.significant(value, whole=True)
+
     return Chart(
-        label=_("Evicted blocks per second, stacked by reason. In all %(n)s blocks.") % {"n": f"{bound}{sum(totals.values()):,}"},
+        label=_("Evicted blocks per second, stacked by reason. In all %(n)s blocks.")
+        % {"n": f"{bound}{sum(totals.values()):,}"},
         y=[formats.significant(v, whole=True) for v in grid],
         x=ticks(since, until),
         grid=[100 - 100 * v / grid[-1] for v in grid],
         rects=[(f"c-{1 + s % 6}", x, y, w, h) for s, x, y, w, h in shapes.columns(parts, grid[-1])],
         veils=[(f"{100 * i / count:.2f}", f"{100 / count:.2f}") for i, b in enumerate(bins) if b is None],
-        legend=[
-            (f"c-{1 + i % 6}", wording.word(wording.EVICTION_REASONS, r), f"{formats.significant(latest.get(r, 0.0), whole=True)}/s")
-            for i, r in enumerate(order)
-        ],
+        legend=[(f"c-{1 + i % 6}", word(r), f"{rate(latest.get(r, 0.0))}/s") for i, r in enumerate(order)],
         head=[_("Reason"), _("mean /s"), _("now /s"), _("blocks")],
-        rows=[
-            [
-                wording.word(wording.EVICTION_REASONS, r),
-                formats.significant(totals[r] / reported, whole=True),
-                formats.significant(latest.get(r, 0.0), whole=True),
-                f"{bound}{totals[r]:,}",
-            ]
-            for r in order
-        ],
+        rows=[[word(r), rate(totals[r] / reported), rate(latest.get(r, 0.0)), f"{bound}{totals[r]:,}"] for r in order],
         empty=not totals,
     )
 
@@ -122,7 +119,8 @@ def tokens(rows: Sequence[TokenRow], since: datetime, until: datetime, count: in
         base -= value
     names = [(t, t, formats.share(part[t])) for t in wording.TIERS]
     return Chart(
-        label=_("Share of prompt tokens served from each tier; %(n)s in all.") % {"n": formats.share(1 - computed if total else 0.0)},
+        label=_("Share of prompt tokens served from each tier; %(n)s in all.")
+        % {"n": formats.share(1 - computed if total else 0.0)},
         y=["0", "25", "50", "75", "100 %"],
         x=ticks(since, until),
         grid=[100, 75, 50, 25, 0],
@@ -162,35 +160,39 @@ def stacked(rows: Sequence[Sequence[float] | None]) -> list[str]:
     return paths
 
 
-def fills(history: dict[str, Sequence[Sample]]) -> list[dict[str, Any]]:
+def _share(sample: Sample) -> float | None:
+    if sample.used_bytes is None or not sample.capacity_bytes:
+        return None
+    return sample.used_bytes / sample.capacity_bytes
+
+
+def fills(history: Mapping[str, Sequence[Sample]]) -> list[dict[str, Any]]:
     """The history of each tier's fill for the browser: times in seconds, percent of capacity, None = not reported."""
     out = []
     for tier, samples in history.items():
-        known = [s for s in samples if s.used_bytes is not None and s.capacity_bytes]
+        known = [s for s in samples if _share(s) is not None]
         if not known:
             continue
         out.append(
             {
                 "tier": tier,
                 "t": [int(s.t.timestamp()) for s in samples],
-                "full": [
-                    round(100 * s.used_bytes / s.capacity_bytes, 2) if s.used_bytes is not None and s.capacity_bytes else None
-                    for s in samples
-                ],
+                "full": [None if (part := _share(s)) is None else round(100 * part, 2) for s in samples],
                 "high": known[-1].high,
             }
         )
     return out
 
 
-def fill_rows(history: dict[str, Sequence[Sample]]) -> list[list[Any]]:
+def fill_rows(history: Mapping[str, Sequence[Sample]]) -> list[list[Any]]:
     """The twin of `fills`: per tier lowest, mean, highest and present fill, and how long it was above the mark."""
-    rows = []
+    rows: list[list[Any]] = []
     for tier, samples in history.items():
-        shares = [s.used_bytes / s.capacity_bytes for s in samples if s.used_bytes is not None and s.capacity_bytes]
+        known = [(part, s.high) for s in samples if (part := _share(s)) is not None]
+        shares = [part for part, _high in known]
         if not shares:
             rows.append([tier, None, None, None, None, None])
             continue
-        above = sum(1 for s in samples if s.used_bytes is not None and s.capacity_bytes and s.high is not None and s.used_bytes > s.high * s.capacity_bytes)
+        above = sum(high is not None and part > high for part, high in known)
         rows.append([tier, min(shares), sum(shares) / len(shares), max(shares), shares[-1], above / len(shares)])
     return rows

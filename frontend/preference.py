@@ -5,12 +5,14 @@ what the person had chosen. Called by `views` and `context`.
 """
 
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
 from frontend.wording import THEMES
 from kvconsole.infra.access import Principal
+from tenants.services import user_prefer
 
 THEME, KEYS = "kvc_theme", "kvc_keys"
 YEAR = 365 * 86_400
@@ -35,9 +37,7 @@ def store(response: HttpResponse, principal: Principal | None, given: dict[str, 
         _cookie(response, names[name], value)
     lasting = {name: chosen[name] for name in ("theme", "language") if name in chosen}
     if principal and principal.user_id and lasting:
-        from tenants.services import user_prefer
-
-        user_prefer(user_id=principal.user_id, **lasting)
+        user_prefer(user_id=UUID(principal.user_id), **lasting)
 
 
 def restore(response: HttpResponse, user: Any) -> None:

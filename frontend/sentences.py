@@ -73,7 +73,9 @@ def _silent(p: Params) -> SafeString:
 
 def _lost(p: Params) -> SafeString:
     names = _list(p) or _list(p, "node")
-    text = ngettext("{names} is lost; nothing is routed to it.", "{names} are lost; nothing is routed to them.", len(names))
+    text = ngettext(
+        "{names} is lost; nothing is routed to it.", "{names} are lost; nothing is routed to them.", len(names)
+    )
     return fill(text, names=links(names))
 
 
@@ -113,7 +115,9 @@ ANSWERS: dict[str, Callable[[Params], SafeString]] = {
     "source-unlisted": _sources("degraded"),
     "tier-high": _high,
     "tier-full": _full,
-    "writer-away": lambda p: fill(_("<b>The writer has said nothing for {age}:</b> what you see is last known."), age=_age(p)),
+    "writer-away": lambda p: fill(
+        _("<b>The writer has said nothing for {age}:</b> what you see is last known."), age=_age(p)
+    ),
     "no-nodes": lambda p: fill(_("<b>No node has joined yet.</b>")),
     "no-traffic": lambda p: fill(_("No request is coming in.")),
 }
@@ -207,7 +211,8 @@ def node_answer(node: NodeView) -> SafeString:
     full = [t.tier for t in node.tiers if t.state == "full"]
     high = [t.tier for t in node.tiers if t.state == "high"]
     if node.stale:
-        parts.append(fill(_("It was last heard {age} ago; every number is the last known one."), age=formats.milliseconds(node.age_ms)))
+        text = _("It was last heard {age} ago; every number is the last known one.")
+        parts.append(fill(text, age=formats.milliseconds(node.age_ms)))
     if full:
         parts.append(fill(ngettext("{tiers} is full.", "{tiers} are full.", len(full)), tiers=formats.joined(full)))
     if high:
@@ -226,15 +231,20 @@ def node_answer(node: NodeView) -> SafeString:
 
 
 def _merged(p: Params) -> SafeString:
-    return fill(_("rows merged: {families} families into {rows}"), families=f"{p.get('families', 0):,}", rows=f"{p.get('rows', 0):,}")
+    families, rows = (f"{p.get(key, 0):,}" for key in ("families", "rows"))
+    return fill(_("rows merged: {families} families into {rows}"), families=families, rows=rows)
 
 
 HONESTY: dict[str, Callable[[Params], SafeString]] = {
-    "nodes-silent": lambda p: fill(_("<b>nothing is reported by {names}</b>: that share is veiled, not zero"), names=links(_list(p))),
+    "nodes-silent": lambda p: fill(
+        _("<b>nothing is reported by {names}</b>: that share is veiled, not zero"), names=links(_list(p))
+    ),
     "rows-merged": _merged,
     "means": lambda p: fill(_("older values are means of {step}"), step=formats.duration(float(p.get("seconds", 0)))),
     "writer-away": lambda p: fill(_("<b>the writer is away</b>: the newest columns are veiled")),
-    "sources-recovering": lambda p: fill(_("what {names} says is not exact; values may still change"), names=links(_list(p))),
+    "sources-recovering": lambda p: fill(
+        _("what {names} says is not exact; values may still change"), names=links(_list(p))
+    ),
 }
 
 
@@ -250,7 +260,8 @@ def map_answer(families: Sequence[FamilyView], fleet: FleetView) -> SafeString:
     if rates and rates[0] > 0:
         first = families[0]
         text = _("<b>{family}</b> of {tenant} carries most hits: {n} tokens/s in the last hour.")
-        parts.append(fill(text, family=first.label or first.family, tenant=first.tenant, n=formats.significant(rates[0])))
+        family = first.label or first.family
+        parts.append(fill(text, family=family, tenant=first.tenant, n=formats.significant(rates[0])))
     elif fleet.nodes:
         parts.append(fill(_("<b>No prefix was hit in the last hour.</b>")))
     else:

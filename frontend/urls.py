@@ -1,8 +1,7 @@
 """All addresses of pages. Each is registered with the roles that may see it; a link exists only to what is here."""
 
-from kvconsole.infra.access import ANY, PUBLIC, audited, counted, route
-
 from frontend import views
+from kvconsole.infra.access import ANY, PUBLIC, audited, counted, route
 
 FLEET_ROLES = ("viewer", "operator", "destructive-operator", "approver", "auditor")
 

@@ -42,7 +42,7 @@ def nodes(request: HttpRequest) -> HttpResponse:
 
 
 @never_cache
-@csp_update({"style-src-attr": ["'unsafe-inline'"]})
+@csp_update({"style-src-attr": ["'unsafe-inline'"]})  # type: ignore[arg-type]
 def node(request: HttpRequest, name: str) -> HttpResponse:
     """One node. Plotly writes `style` attributes, so this page alone allows them."""
     now = timezone.now()
@@ -133,7 +133,5 @@ def broken(request: HttpRequest) -> HttpResponseBase:
     """Something broke: the page needs no database and no session."""
     if request.path.startswith("/api/"):
         return rest.problem_response(rest.Problem("internal"))
-    return render(
-        None, "frontend/error_bare.html",
-        {"code": "internal", "problem": PROBLEMS["internal"], "status": 500, "request_id": rest.request_id()}, status=500,
-    )  # fmt: skip
+    context = {"code": "internal", "problem": PROBLEMS["internal"], "status": 500, "request_id": rest.request_id()}
+    return render(None, "frontend/error_bare.html", context, status=500)

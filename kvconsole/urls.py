@@ -28,3 +28,6 @@ urlpatterns = [
     *_routes("api/v1/", API),
     *_routes("", PAGES),
 ]
+handler403 = "frontend.views.forbidden"
+handler404 = "frontend.views.not_found"
+handler500 = "frontend.views.broken"

@@ -10,7 +10,7 @@ from typing import Any
 
 from django import template
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from catalog.selectors import TierView
@@ -160,10 +160,15 @@ def column(view: TierView | None, name: str, x: int, veiled: bool) -> SafeString
         "",
         '<rect class="{}" data-fill="{}" x="{}%" y="{}%" width="12%" height="{}%"{}/>',
         (
-            (kind, "veil" if kind in ("c-sunken", "veil") else "known", x, y, height, mark_safe(" hidden") if (kind in ("c-sunken", "veil")) != lost else "")
-            for kind in (f"t-{name}", f"p-{name}", "c-sunken", "veil")
+            (kind, part_of, x, y, height, SafeString("") if (part_of == "veil") == lost else SafeString(" hidden"))
+            for kind, part_of in (
+                (f"t-{name}", "known"),
+                (f"p-{name}", "known"),
+                ("c-sunken", "veil"),
+                ("veil", "veil"),
+            )
         ),
-    )  # fmt: skip
+    )
     lines = format_html_join(
         "",
         '<line class="{}" x1="{}%" x2="{}%" y1="{}%" y2="{}%"/>',

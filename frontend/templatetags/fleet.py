@@ -31,7 +31,8 @@ def veiled(node: NodeView) -> bool:
 def columns_of(node: NodeView) -> SafeString:
     """The five columns of a node's tile, with low and high marks; last known values are veiled."""
     parts = [column(node.tier(name), name, 4 + 20 * i, veiled(node)) for i, name in enumerate(wording.TIERS)]
-    return format_html('<svg class="cols" aria-hidden="true">{}</svg>', format_html_join("", "{}", ((p,) for p in parts)))
+    drawn = format_html_join("", "{}", ((p,) for p in parts))
+    return format_html('<svg class="cols" aria-hidden="true">{}</svg>', drawn)
 
 
 @register.simple_tag

@@ -126,6 +126,8 @@ STATICFILES_DIRS = [("vendor/plotly", Path(plotly.__file__).parent / "package_da
 LOGIN_URL = "/login"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login"
+FORBIDDEN_VIEW = "frontend.views.forbidden"
+CSRF_FAILURE_VIEW = "frontend.views.csrf_failed"
 
 # --- sessions, cookies, headers ------------------------------------------
 SESSION_COOKIE_NAME = "kvc"

@@ -138,6 +138,13 @@ def user_password_set(*, user_id: UUID, password: str, actor: Principal | None =
         _record("user.changed", user.tenant_id, "user", str(user.id), actor, {"changed": ["password"]})
 
 
+def user_prefer(*, user_id: UUID, language: str | None = None, theme: str | None = None) -> None:
+    """The person's next pages are in this language and theme, on every browser. Of no right, so not audited."""
+    chosen = {k: v for k, v in (("language", language), ("theme", theme)) if v is not None}
+    if chosen:
+        User.objects.filter(id=user_id).update(**chosen)
+
+
 def _insert(row: Tenant | User, taken: str) -> None:
     try:
         with transaction.atomic(using=plane()):
