@@ -1,0 +1,212 @@
+"""Shapes of answers: request ids, problems, pages, ETags, keys of idempotency."""
+
+import json
+
+import pytest
+from django.http import Http404, HttpResponse
+from django.test import RequestFactory
+from rest_framework import exceptions, serializers
+from rest_framework.request import Request
+
+from kvconsole.infra import rest
+from tenants.models import Tenant
+from tests.tenants.making import a_tenant
+
+factory = RequestFactory()
+
+
+def asked(path="/api/v1/x", **headers):
+    request = Request(factory.get(path, headers=headers))
+    return request
+
+
+# --- request ids ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", ["a", "6f1b.c:d-E_9", "x" * 64])
+def test_a_well_formed_request_id_is_kept(given):
+    seen = []
+
+    def view(request):
+        seen.append(rest.request_id())
+        return HttpResponse()
+
+    answer = rest.RequestIdMiddleware(view)(factory.get("/", headers={"X-Request-ID": given}))
+    assert seen == [given] == [answer["X-Request-ID"]]
+    assert rest.request_id() == ""
+
+
+@pytest.mark.parametrize("given", ["", "x" * 65, "a b", "a\x00", "<script>", "ä"])
+def test_anything_else_is_replaced(given):
+    answer = rest.RequestIdMiddleware(lambda r: HttpResponse())(factory.get("/", headers={"X-Request-ID": given}))
+    assert answer["X-Request-ID"] != given
+    assert len(answer["X-Request-ID"]) == 36
+
+
+# --- problems -----------------------------------------------------------------------
+
+
+def problem(exc):
+    answer = rest.problem_handler(exc, {})
+    return answer, json.loads(answer.content)
+
+
+@pytest.mark.django_db
+def test_refusals_are_problem_json():
+    answer, body = problem(rest.Problem("rate-limited", retry_after_seconds=7))
+    assert answer["Content-Type"] == "application/problem+json"
+    assert answer["Retry-After"] == "7"
+    assert body["status"] == answer.status_code == 429
+    assert body["type"] == "/docs/problems/rate-limited"
+    assert set(body) == {
+        "type", "title", "status", "detail", "code", "request_id", "errors", "retry_after_seconds",
+    }  # fmt: skip
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("exc", "status", "code"),
+    [
+        (Http404(), 404, "not-found"),
+        (exceptions.NotFound(), 404, "not-found"),
+        (exceptions.PermissionDenied(), 403, "forbidden"),
+        (exceptions.NotAuthenticated(), 401, "not-authenticated"),
+        (exceptions.MethodNotAllowed("PUT"), 405, "method-not-allowed"),
+        (exceptions.UnsupportedMediaType("x"), 415, "unsupported-media-type"),
+        (exceptions.ParseError(), 400, "bad-request"),
+        (exceptions.Throttled(3), 429, "rate-limited"),
+    ],
+)
+def test_frameworks_refusals_have_our_codes(exc, status, code):
+    answer, body = problem(exc)
+    assert (answer.status_code, body["code"]) == (status, code)
+
+
+def test_a_bug_is_not_made_into_a_refusal():
+    assert rest.problem_handler(RuntimeError("boom"), {}) is None
+
+
+class Inner(rest.Strict):
+    size = serializers.IntegerField(min_value=1)
+
+
+class Body(rest.Strict):
+    name = serializers.CharField(max_length=3)
+    inner = Inner(many=True, required=False)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("given", "pointers"),
+    [
+        ({}, {"/name"}),
+        ({"name": "abcd"}, {"/name"}),
+        ({"name": "a", "nme": 1, "x/y~": 2}, {"/nme", "/x~1y~0"}),
+        ({"name": "a", "inner": [{"size": 1}, {"size": 0}]}, {"/inner/1/size"}),
+        ({"name": "a", "inner": [{"size": 1, "z": 1}]}, {"/inner/0/z"}),
+        ([], {"/"}),
+    ],
+)
+def test_each_wrong_field_is_pointed_at(given, pointers):
+    with pytest.raises(exceptions.ValidationError) as caught:
+        Body(data=given).is_valid(raise_exception=True)
+    _, body = problem(caught.value)
+    assert body["code"] == "validation-failed"
+    assert {e["pointer"] for e in body["errors"]} == pointers
+    assert all(e["code"] and e["detail"] for e in body["errors"])
+
+
+def test_people_are_led_to_the_log_in_and_programs_are_told():
+    page = factory.get("/nodes?x=1", headers={"Accept": "text/html"})
+    assert rest.refuse(page, rest.Problem("not-authenticated"))["Location"] == "/login?next=%2Fnodes%3Fx%3D1"
+    assert rest.refuse(page, rest.Problem("forbidden")).status_code == 403
+    api = factory.get("/api/v1/nodes", headers={"Accept": "text/html"})
+    answer = rest.refuse(api, rest.Problem("not-authenticated"))
+    assert answer.status_code == 401
+    assert "Bearer" in answer["WWW-Authenticate"]
+    assert rest.not_found(api).status_code == 404
+
+
+# --- lists --------------------------------------------------------------------------
+
+
+def walk(limit, cursor=""):
+    return rest.paginate(Tenant.objects.all(), asked(f"/?limit={limit}&cursor={cursor}"), key=("slug",), name="t")
+
+
+@pytest.mark.django_db
+def test_a_walk_through_pages_sees_each_row_once_both_ways():
+    for i in range(7):
+        a_tenant(slug=f"s{i}")
+    every = sorted(t.slug for t in Tenant.objects.all())
+    seen, page = [], walk(3)
+    assert page.prev is None
+    while True:
+        seen += [t.slug for t in page.items]
+        if page.next is None:
+            break
+        last, page = page, walk(3, page.next)
+        assert [t.slug for t in walk(3, page.prev).items] == [t.slug for t in last.items]
+    assert seen == every
+
+
+@pytest.mark.django_db
+def test_rows_that_come_meanwhile_shift_nothing():
+    for i in range(4):
+        a_tenant(slug=f"s{i}")
+    page = walk(3)
+    a_tenant(slug="aaa")
+    assert [t.slug for t in walk(3, page.next).items] == ["s2", "s3"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("limit", ["0", "501", "-1", "x", "1e3", "٣", "99999999999999999999", ""])
+def test_a_limit_is_1_to_500(limit):
+    with pytest.raises(rest.Problem) as caught:
+        walk(limit)
+    assert caught.value.errors[0]["pointer"] == "/limit"
+
+
+@pytest.mark.django_db
+def test_a_tampered_or_foreign_cursor_is_refused():
+    for i in range(3):
+        a_tenant(slug=f"s{i}")
+    good = walk(1).next
+    other = rest.paginate(Tenant.objects.all(), asked("/?limit=1"), key=("slug",), name="other").next
+    for cursor in (good[:-2] + "xx", "x", other, "a" * 5000):
+        with pytest.raises(rest.Problem) as caught:
+            walk(1, cursor)
+        assert caught.value.code == "cursor-invalid"
+
+
+# --- ETags, keys ----------------------------------------------------------------------
+
+
+def test_etags_follow_content_not_order():
+    one = rest.etag({"a": 1, "b": 2})
+    assert one == rest.etag({"b": 2, "a": 1})
+    assert one != rest.etag({"a": 1, "b": 3})
+    assert one.startswith('"')
+    rest.require_match(asked(**{"If-Match": f'"zz", {one}'}), one)
+    rest.require_match(asked(**{"If-Match": "*"}), one)
+    for headers, code in (({}, "etag-required"), ({"If-Match": '"zz"'}, "etag-mismatch")):
+        with pytest.raises(rest.Problem) as caught:
+            rest.require_match(asked(**headers), one)
+        assert caught.value.code == code
+
+
+def test_idempotency_keys_are_visible_ascii():
+    assert rest.idempotency_key(asked(**{"Idempotency-Key": "a-1"})) == "a-1"
+    assert rest.idempotency_key(asked()) == ""
+    for headers, code in (({}, "idempotency-key-required"), ({"Idempotency-Key": "x" * 256}, "idempotency-key-invalid"),
+                          ({"Idempotency-Key": "a b"}, "idempotency-key-invalid")):  # fmt: skip
+        with pytest.raises(rest.Problem) as caught:
+            rest.idempotency_key(asked(**headers), required=True)
+        assert caught.value.code == code
+
+
+def test_every_code_has_a_status_and_a_title():
+    for code, (status, title) in rest.CODES.items():
+        assert 400 <= status < 600, code
+        assert title[0].isupper(), code
+        assert code == code.lower(), code

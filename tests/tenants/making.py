@@ -1,0 +1,41 @@
+"""Small tenants, models and namespaces for tests, made by the services that make them in production."""
+
+import uuid
+
+from kvconsole.infra.access import Principal, system
+from tenants import services
+
+LLAMA = {
+    "model_type": "llama", "torch_dtype": "bfloat16", "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 1, "head_dim": 64, "hidden_size": 256,
+}  # fmt: skip
+
+
+def some(prefix="x"):
+    return f"{prefix}{uuid.uuid4().hex[:10]}"
+
+
+def a_tenant(**fields):
+    return services.tenant_create(**{"slug": some("t"), "name": "T", "actor": system("test"), **fields})
+
+
+def a_model(*, epochs=1, **fields):
+    model = services.model_register(**{"name": some("m"), "config": LLAMA, "actor": system("test"), **fields})
+    for i in range(epochs):
+        services.epoch_create(model=model, weights_digest=f"w{i}")
+    return model
+
+
+def a_namespace(tenant=None, model=None, **fields):
+    return services.namespace_resolve(tenant=tenant or a_tenant(), model=model or a_model(), **fields)
+
+
+def a_user(**fields):
+    return services.user_create(**{"username": some("u"), "password": "correct horse", "roles": ["viewer"], **fields})
+
+
+def principal(tenant=None, *roles):
+    return Principal(
+        kind="user", id=str(uuid.uuid4()), roles=frozenset(roles or ("tenant-admin",)),
+        tenant_id=tenant.id if tenant else None, tenant_slug=tenant.slug if tenant else "",
+    )  # fmt: skip
