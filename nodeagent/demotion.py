@@ -140,7 +140,7 @@ class Relief:
         pool, count = self._pool, 0
         mine = [r for r in pool.runs.values() if r.space.ns == ns and tier in r.copies]
         used = sum(r.meta.size_bytes for r in mine)
-        for run in sorted(mine, key=lambda r: (pool.policy.rank(r, tier), -r.depth)) if used > limit else ():
+        for run in sorted(mine, key=lambda r: (pool.policy.rank(r), -r.depth)) if used > limit else ():
             if used <= limit:
                 break
             if run.copies[tier].state is BlockState.COMMITTED:

@@ -20,7 +20,7 @@ from nodeagent.runs import Copy, Run, Space
 from nodeagent.telling import Teller
 from nodeagent.tiers.base import BlockRefused, LeaseOver, RunMeta, TierDown, TierFull, TierReset, TierStore
 from nodeagent.tiers.memory import MemoryTier
-from nodeagent.watermarks import Admission, Gate, Policy, Queue, touch
+from nodeagent.watermarks import REUSE_FLOOR, Admission, Gate, Policy, Queue
 
 REMOTE_PAUSE_SECONDS = 5.0
 """How long a medium that did not answer is left alone, so that it cannot hold up requests."""
@@ -157,9 +157,12 @@ class Pool:
         known = {self.index.get(keys[at : at + KEY_BYTES]) for at in range(0, len(keys), KEY_BYTES)}
         if known == {None}:
             tokens, size = meta.block_tokens, meta.block_bytes
-            return Run(self.space(meta.ns, meta.gen, meta.group, block_tokens=tokens, block_bytes=size), meta, now=now)
-        (run, *others) = known
-        return run if run is not None and not others and run.meta.version == meta.version else None
+            space = self.space(meta.ns, meta.gen, meta.group, block_tokens=tokens, block_bytes=size)
+            run = Run(space, meta, now=now)
+            run.heat = REUSE_FLOOR * self.policy.curve.run_ms(run)
+            return run
+        (one, *others) = known
+        return one if one is not None and not others and one.meta.version == meta.version else None
 
     def commit(self, made: Sequence[tuple[Run, bytes]], now: float) -> bool:
         """Stores new runs in the hottest tier and tells them; False if they do not fit even after making room."""
@@ -190,9 +193,8 @@ class Pool:
             if copy is None or not self.up(tier, now):
                 continue
             try:
-                if self._take_up(run, tier, copy, now):
-                    touch(run, now)
-                    return tier
+                self._take_up(run, tier, copy, now)
+                return tier
             except BlockRefused as e:
                 self.refused_blocks[e.code] += 1
                 self.teller.quarantine(run, tier)
@@ -212,7 +214,7 @@ class Pool:
             copy.acquire()
         return copy
 
-    def _take_up(self, run: Run, tier: Tier, copy: Copy, now: float) -> bool:
+    def _take_up(self, run: Run, tier: Tier, copy: Copy, now: float) -> None:
         """Reads and checks the copy, and promotes it."""
         store, top = self.tiers[tier], self.order[0]
         if tier is top:
@@ -220,7 +222,7 @@ class Pool:
                 store.check(run.meta, copy.place)
             else:
                 store.read(run.meta, copy.place)
-            return True
+            return
         raw = store.read(run.meta, copy.place)
         copy.acquire()  # making room must not evict what is being promoted
         fits = self.relief.make_room(top, run.meta.size_bytes, now)
@@ -237,7 +239,6 @@ class Pool:
                 self.detach(run, tier).to(BlockState.FREE, told=True)
                 store.free([(run.meta, copy.place)])
                 self.teller.move(run, tier, top)
-        return True
 
     # What happens to tiers
 

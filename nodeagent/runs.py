@@ -84,7 +84,8 @@ class Run:
         self.copies: dict[Tier, Copy] = {}
         self.born = self.last = now
         self.hits = 0
-        self.heat = max(space.share, 0.05)
+        self.heat = 0.0
+        """Fading sum of the milliseconds that uses of this run saved, as of `last`."""
 
     @property
     def last_key(self) -> bytes:

@@ -157,7 +157,8 @@ async def serve(agent: Agent, stop: asyncio.Event) -> None:
     """Serves and works until `stop` is set."""
     host, port = agent.config.address
     config = uvicorn.Config(
-        Api(agent), host=host, port=port, lifespan="off", log_level="warning", access_log=False, ws="none", interface="asgi3",
+        Api(agent), host=host, port=port, lifespan="off", log_level="warning", access_log=False, ws="none",
+        interface="asgi3",
         ssl_certfile=agent.config.tls_cert or None, ssl_keyfile=agent.config.tls_key or None,
         timeout_graceful_shutdown=2,
     )  # fmt: skip

@@ -1,7 +1,9 @@
 """Decides when a tier is relieved, what leaves it first, and what is worth keeping one tier below.
 
-Value of a run = saved prefill ms × uses per second ÷ bytes. Uses are a sum that halves every `HALF_LIFE`, so the order
-of two runs does not change while neither is used, and a lazy heap is exact. Called by `nodeagent.pool` and `demotion`.
+Value of a run = prefill ms that would be lost without it, per byte and second. A use that hit up to some depth would
+have lost everything from the run's start to there: so a head is never worth less than what lies behind it, and a
+short hot prompt is worth more than a long one that nobody asks for again. Uses fade with a half-life, which does not
+change the order of two runs while neither is used, so a lazy heap is exact. Called by `pool`, `demotion`, engines.
 """
 
 import heapq
@@ -72,9 +74,9 @@ def load_ms(tier: Tier, size_bytes: int) -> float:
     return LOAD_MS_PER_MIB[tier] * size_bytes / _MIB
 
 
-def touch(run: Run, now: float) -> None:
-    """Counts a use of the run."""
-    run.heat = run.heat * 2.0 ** ((run.last - now) / HALF_LIFE_SECONDS) + 1.0
+def touch(run: Run, now: float, saved_ms: float) -> None:
+    """Counts a use of the run; `saved_ms` is what the request would have computed without it."""
+    run.heat = run.heat * 2.0 ** ((run.last - now) / HALF_LIFE_SECONDS) + saved_ms
     run.hits += 1
     run.last = now
 
@@ -85,18 +87,17 @@ class Policy:
     def __init__(self, kind: str, curve: Curve) -> None:
         self.kind, self.curve = kind, curve
 
-    def rank(self, run: Run, tier: Tier) -> float:
+    def rank(self, run: Run) -> float:
         """Lowest leaves first. Between two uses of a run its rank does not change."""
         if run.space.fenced:
             return -math.inf
         if self.kind == "lru":
             return run.last
-        return math.log2(self.value(run, tier)) + run.last / HALF_LIFE_SECONDS
+        return math.log2(self.value(run)) + run.last / HALF_LIFE_SECONDS
 
-    def value(self, run: Run, tier: Tier) -> float:
+    def value(self, run: Run) -> float:
         """Saved milliseconds per byte and second as of the run's last use."""
-        saved = max(self.curve.run_ms(run) - load_ms(tier, run.meta.size_bytes), 1e-6)
-        return saved * run.heat / (run.meta.size_bytes * HALF_LIFE_SECONDS)
+        return max(run.heat, 1e-9) / (run.meta.size_bytes * HALF_LIFE_SECONDS)
 
 
 class Queue:
@@ -113,7 +114,7 @@ class Queue:
         if not self._count % COMPACT_EVERY:
             self._heap = [e for e in self._heap if e[3].copies.get(self._tier) is e[4]]
             heapq.heapify(self._heap)
-        heapq.heappush(self._heap, (self._policy.rank(run, self._tier), -run.depth, self._count, run, copy))
+        heapq.heappush(self._heap, (self._policy.rank(run), -run.depth, self._count, run, copy))
 
     def pop(self, wanted_bytes: int) -> Iterator[tuple[Run, Copy]]:
         """The next copies to leave, until `wanted_bytes` are together. Those in use are passed over."""
@@ -122,7 +123,7 @@ class Queue:
             rank, _, _, run, copy = heapq.heappop(self._heap)
             if run.copies.get(self._tier) is not copy:
                 continue  # it left by another way
-            if self._policy.rank(run, self._tier) > rank:
+            if self._policy.rank(run) > rank:
                 self.push(run, copy)
             elif copy.state is not BlockState.COMMITTED:
                 busy.append((run, copy))

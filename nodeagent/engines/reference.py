@@ -23,7 +23,7 @@ from nodeagent.keys import KeyRing, Lease
 from nodeagent.pool import Pool
 from nodeagent.runs import RUN_BLOCKS, Copy, Run, Space
 from nodeagent.tiers.base import LeaseOver, seal
-from nodeagent.watermarks import Curve, load_ms
+from nodeagent.watermarks import REUSE_FLOOR, Curve, load_ms, touch
 
 TOKENS_MAX = 2**21
 """Tokens of one request."""
@@ -188,6 +188,7 @@ class ReferenceEngine:
         """Longest prefix of the chain that is here and passes its checks: (blocks, tokens by tier)."""
         pool, at, blocks = self._pool, 0, len(chain) // KEY_BYTES
         tiers: dict[str, int] = {}
+        used: list[Run] = []
         while at < blocks:
             run = pool.index.get(chain[at * KEY_BYTES : (at + 1) * KEY_BYTES])
             if run is None:
@@ -199,6 +200,10 @@ class ReferenceEngine:
             self._hold(run, held)
             tiers[tier.value] = tiers.get(tier.value, 0) + agree * run.space.block_tokens
             at += agree
+            used.append(run)
+        saved = self._curve.ms(at * self._block_tokens)
+        for run in used:
+            touch(run, now, saved - self._curve.ms(run.depth * self._block_tokens))
         return at, tiers
 
     def _hold(self, run: Run, held: list[Copy]) -> None:
@@ -230,6 +235,7 @@ class ReferenceEngine:
         """
         pool, content = self._pool, self.keystream(lease).content
         at, blocks = 0, len(chain) // KEY_BYTES
+        whole = self._curve.ms((depth + blocks) * self._block_tokens)
         while at < blocks:
             known = pool.index.get(chain[at * KEY_BYTES : (at + 1) * KEY_BYTES])
             if known is not None:
@@ -239,6 +245,7 @@ class ReferenceEngine:
             keys, before = chain[at * KEY_BYTES : end * KEY_BYTES], _before(chain, at) or parent
             meta = pool.meta(space, depth=depth + at, parent=before, keys=keys)
             run = Run(space, meta, now=now)
+            run.heat = max(space.share, REUSE_FLOOR) * (whole - self._curve.ms((depth + at) * self._block_tokens))
             if not pool.commit([(run, seal(meta, content))], now):
                 return
             self._hold(run, held)
