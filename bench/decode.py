@@ -79,7 +79,7 @@ def run(quick: bool = False) -> Iterator[dict[str, Any]]:
     ring.grant([Lease(ns=blk, gen=1, block_tokens=BLOCK_TOKENS, blk=blk, enc=blk, salt_tag=b"", until=2.0**40)])
 
     def to_items() -> None:
-        engine = Vllm(Source(name="bench", default=(blk, 1), block_bytes=1024), ring)
+        engine = Vllm(Source(name="bench", default=blk, bytes_per_token=64), ring)
         for payload in payloads:
             engine.items(decode_batch(payload))
 

@@ -102,6 +102,7 @@ _map_batch = msgspec.msgpack.Decoder(_MapBatch)
 _array = msgspec.msgpack.Decoder(_Array)
 _map = msgspec.msgpack.Decoder(_Map)
 _any = msgspec.msgpack.Decoder()
+_STORED, _REMOVED = (_StoredMap, _StoredArray), (_RemovedMap, _RemovedArray)
 KNOWN = frozenset({"BlockStored", "BlockRemoved", "AllBlocksCleared"})
 
 
@@ -169,9 +170,9 @@ def _event(index: int, raw: Raw) -> Event:
 
 def _known(index: int, e: _Array | _Map) -> Event:
     try:
-        if isinstance(e, _StoredMap | _StoredArray):
+        if isinstance(e, _STORED):
             return _stored(e)
-        if isinstance(e, _RemovedMap | _RemovedArray):
+        if isinstance(e, _REMOVED):
             return Removed(
                 hashes=_hashes(e.block_hashes), tier=tier_of(e.medium, e.locality), group=_group(e.group_idx)
             )

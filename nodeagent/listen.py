@@ -1,0 +1,387 @@
+"""`python -m nodeagent listen`: speaks for an engine on whose host nothing may be installed.
+
+Subscribes to the engine's ZMQ publisher (one socket pair a data-parallel rank), repairs losses from its ring, turns
+events into canonical items and sends them like any agent. One thread receives and decodes; it never waits for the
+console, and nothing here can make an engine wait. The engine cannot list what it holds: after a loss its source is
+`recovering` until it is cleared or restarted.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+import zmq
+
+from kvcore.blocks import Tier
+from kvcore.dialects.vllm import decode_batch
+from kvcore.events import Gap, Refused
+from nodeagent.agent import TOKEN_FILE, client
+from nodeagent.config import ConfigError, Home
+from nodeagent.engines.stream import Apply, Lost, Reborn, Replay, Step, Stream
+from nodeagent.engines.vllm import Source, Vllm
+from nodeagent.keys import KeyRing, LeaseKeeper
+from nodeagent.outbox import Outbox
+from nodeagent.sender import Sender
+
+END = b"\xff" * 8
+REPLAY_SECONDS = 10.0
+"""Longest silence of a ring that was asked."""
+ADOPT_SECONDS = 0.5
+ASIDE_MAX = 1000
+RCVHWM = 100_000
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one rank of an engine publishes."""
+
+    rank: int
+    engine: str
+    replay: str | None = None
+    topic: str = ""
+    bind: bool = False
+
+
+class Lane:
+    """One rank: its sockets, its sequence, its engine's hashes, its outbox."""
+
+    def __init__(self, endpoint: Endpoint, engine: Vllm, outbox: Outbox, *, ranks: int, context: Any) -> None:
+        self.endpoint, self.engine, self.outbox, self.ranks = endpoint, engine, outbox, ranks
+        self.stream = Stream(has_ring=endpoint.replay is not None)
+        self.counts: Counter[str] = Counter()
+        self.aside: deque[tuple[float, int]] = deque(maxlen=ASIDE_MAX)
+        """Batches set aside because they do not say whose they are: (time, bytes); their content is not kept."""
+        self.asked_at: float | None = None
+        self._context = context
+        self.sub = context.socket(zmq.SUB)
+        self.sub.setsockopt(zmq.LINGER, 0)
+        self.sub.setsockopt(zmq.RCVHWM, RCVHWM)
+        self.sub.setsockopt(zmq.SUBSCRIBE, endpoint.topic.encode())
+        (self.sub.bind if endpoint.bind else self.sub.connect)(endpoint.engine)
+        self.dealer: Any = None
+
+    def start(self) -> None:
+        """The ring is asked for what it has."""
+        self._do(self.stream.start())
+
+    def receive(self) -> int:
+        """Takes what the publisher has sent, at most some hundred messages; how many there were."""
+        for n in range(256):
+            try:
+                parts = self.sub.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return n
+            if len(parts) != 3 or len(parts[1]) != 8 or parts[1] == END:
+                self._lost("malformed-frame", "decode")
+                continue
+            self._do(self.stream.live(int.from_bytes(parts[1], "big"), parts[2]))
+        return 256
+
+    def receive_replay(self) -> None:
+        """Takes what the ring has sent: `["", topic, seq, payload]`, or without the topic from older engines."""
+        while self.dealer is not None:
+            try:
+                parts = self.dealer.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self.asked_at = time.monotonic()
+            if len(parts) not in (3, 4) or len(parts[-2]) != 8:
+                self.counts["malformed-replay"] += 1
+                continue
+            if parts[-2] == END:
+                self._over()
+                return
+            self._do(self.stream.replayed(int.from_bytes(parts[-2], "big"), parts[-1]))
+
+    def tick(self, now: float) -> None:
+        """Gives up a ring that does not answer; adopts what waited for a lease."""
+        if self.asked_at is not None and now - self.asked_at > REPLAY_SECONDS:
+            self.counts["replay-timeout"] += 1
+            self._over()
+        items = self.engine.adopt()
+        if items:
+            self.outbox.put(*items)
+
+    def close(self) -> None:
+        """The sockets are closed."""
+        self.sub.close()
+        self._hang_up()
+
+    def _over(self) -> None:
+        self._hang_up()
+        self._do(self.stream.replay_over())
+
+    def _hang_up(self) -> None:
+        self.asked_at = None
+        if self.dealer is not None:
+            self.dealer.close()
+            self.dealer = None
+
+    def _do(self, steps: list[Step]) -> None:
+        for step in steps:
+            match step:
+                case Apply(payload=payload):
+                    self._apply(payload)
+                case Reborn():
+                    self.counts["reborn"] += 1
+                    self._hang_up()
+                    self.engine.reset()
+                    self.outbox.reborn(str(uuid.uuid4()))
+                case Lost(reason=reason):
+                    self._lost(f"lost-{reason}", reason)
+                case Replay(start=start):
+                    self._ask(start)
+
+    def _ask(self, start: int) -> None:
+        """A fresh DEALER per question: what still comes for an older one must not be taken for an answer."""
+        self._hang_up()
+        self.counts["replays"] += 1
+        self.dealer = self._context.socket(zmq.DEALER)
+        self.dealer.setsockopt(zmq.LINGER, 0)
+        self.dealer.setsockopt(zmq.RCVHWM, 0)  # the ring is bounded, and what it sends must not be dropped
+        self.dealer.connect(self.endpoint.replay)
+        with contextlib.suppress(zmq.Again):  # not connected yet and no room: the time-out sees to it
+            self.dealer.send_multipart([b"", start.to_bytes(8, "big")], zmq.NOBLOCK)
+        self.asked_at = time.monotonic()
+
+    def _apply(self, payload: bytes) -> None:
+        self.counts["batches"] += 1
+        try:
+            batch = decode_batch(payload)
+        except Refused as e:
+            self._lost(e.code, "decode")
+            return
+        if self.ranks > 1 and batch.rank != self.endpoint.rank:
+            self.aside.append((time.time(), len(payload)))
+            self._lost("missing-dp-rank" if batch.rank is None else "rank-mismatch", "decode")
+            return
+        items = self.engine.items(batch)
+        if items:
+            self.outbox.put(*items)
+
+    def _lost(self, code: str, reason: str) -> None:
+        self.counts[code] += 1
+        self.outbox.put(Gap(since=time.time(), reason=reason))
+
+
+class Listener:
+    """All ranks of one engine, in a thread of its own until `stop`."""
+
+    def __init__(
+        self, source: Source, endpoints: Sequence[Endpoint], ring: KeyRing, outboxes: Sequence[Outbox]
+    ) -> None:
+        self._context = zmq.Context()
+        self.lanes = [
+            Lane(e, Vllm(source, ring), box, ranks=len(endpoints), context=self._context)
+            for e, box in zip(endpoints, outboxes, strict=True)
+        ]
+        self._stopping = threading.Event()
+        self.failed: BaseException | None = None
+        self._told: Counter[str] = Counter()
+        self._thread = threading.Thread(target=self._run, name="listen", daemon=True)
+
+    def start(self) -> None:
+        """Receives from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The thread has ended and the sockets are closed."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for lane in self.lanes:
+            lane.close()
+        self._context.term()
+
+    def status(self) -> dict[str, Any]:
+        """Counts per rank; codes and numbers only."""
+        return {
+            "ranks": len(self.lanes),
+            "ranks_heard": sum(lane.stream.heard for lane in self.lanes),
+            "lanes": [
+                {
+                    "rank": lane.endpoint.rank, "next_seq": lane.stream.expected, "replaying": lane.stream.replaying,
+                    "held": lane.stream.held, "aside": len(lane.aside), "blocks": len(lane.engine.map),
+                    "quarantined": lane.engine.map.waiting, "quarantined_bytes": lane.engine.map.waiting_bytes,
+                    "counts": dict(lane.counts), "events": dict(lane.engine.counts),
+                }
+                for lane in self.lanes
+            ],
+        }  # fmt: skip
+
+    def refused(self) -> list[dict[str, Any]]:
+        """For heartbeats: what was refused since the last one, by code."""
+        now: Counter[str] = Counter()
+        for lane in self.lanes:
+            for counts in (dict(lane.counts), dict(lane.engine.counts)):  # copies: the other thread goes on counting
+                now.update({c: n for c, n in counts.items() if c not in _ORDINARY})
+        fresh, self._told = now - self._told, now
+        return [{"ns": "", "tier": Tier.HBM.value, "reason": c, "count": n} for c, n in fresh.most_common(256)]
+
+    def _run(self) -> None:
+        try:
+            for lane in self.lanes:
+                lane.start()
+            next_tick = time.monotonic()
+            while not self._stopping.is_set():
+                poller = zmq.Poller()
+                for lane in self.lanes:
+                    for socket in (lane.sub, lane.dealer):
+                        if socket is not None:
+                            poller.register(socket, zmq.POLLIN)
+                poller.poll(100)
+                for lane in self.lanes:
+                    lane.receive_replay()
+                    lane.receive()
+                now = time.monotonic()
+                if now >= next_tick:
+                    next_tick = now + ADOPT_SECONDS
+                    for lane in self.lanes:
+                        lane.tick(now)
+        except BaseException as e:
+            self.failed = e
+            raise
+
+
+_ORDINARY = frozenset({"batches", "replays", "reborn", "stored", "removed", "cleared", "adopted", "quarantined"})
+
+
+def with_port(endpoint: str, add: int) -> str:
+    """The endpoint of another rank: engines add the rank to the port of both endpoints, or a suffix to a name."""
+    if not add:
+        return endpoint
+    if endpoint.startswith("inproc://"):
+        return f"{endpoint}_dp{add}"
+    head, _, port = endpoint.rpartition(":")
+    return f"{head}:{int(port) + add}"
+
+
+def endpoints_of(engine: str, replay: str | None, *, ranks: int, bind: bool, topic: str = "") -> list[Endpoint]:
+    """One endpoint per rank, by the engines' rule for ports."""
+    return [
+        Endpoint(
+            rank=r, engine=with_port(engine, r), replay=replay and with_port(replay, r), bind=bind, topic=topic
+        )
+        for r in range(ranks)
+    ]  # fmt: skip
+
+
+def discovered(sources: dict[str, Any], host: str) -> list[Endpoint]:
+    """The endpoints that `/kv_event_sources` tells, in order of rank.
+
+    Raises:
+        ConfigError: the answer is not a map of ranks to endpoints.
+    """
+    out = []
+    for rank, source in sources.items():
+        endpoint = source.get("endpoint") if isinstance(source, dict) else None
+        if not rank.isdigit() or not isinstance(endpoint, str):
+            raise ConfigError("/kv_event_sources: not a map of ranks to endpoints")
+        replay = source.get("replay_endpoint")
+        out.append(
+            Endpoint(rank=int(rank), engine=_reachable(endpoint, host),
+                     replay=_reachable(replay, host) if isinstance(replay, str) else None,
+                     topic=str(source.get("topic") or ""))
+        )  # fmt: skip
+    if not out or sorted(e.rank for e in out) != list(range(len(out))):
+        raise ConfigError("/kv_event_sources: ranks are missing")
+    return sorted(out, key=lambda e: e.rank)
+
+
+def _reachable(endpoint: str, host: str) -> str:
+    """The endpoint as seen from here: an engine that binds everywhere is reached by its host's name."""
+    for everywhere in ("*", "0.0.0.0", "[::]"):  # noqa: S104 - read, not bound
+        endpoint = endpoint.replace(f"//{everywhere}:", f"//{host}:")
+    return endpoint
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m nodeagent listen", description=__doc__)
+    parser.add_argument("--dir", required=True, help="the agent's directory, made by join")
+    parser.add_argument("--source", required=True, help="name of the engine on this node")
+    parser.add_argument("--engine", help="tcp://host:port of the publisher of rank 0")
+    parser.add_argument("--bind", action="store_true", help="the engine connects to us")
+    parser.add_argument("--replay", help="tcp://host:port of the replay endpoint of rank 0")
+    parser.add_argument("--ranks", type=int, default=1, help="data-parallel ranks; ports count up from rank 0's")
+    parser.add_argument("--topic", default="")
+    parser.add_argument("--sources-url", help="http://…/kv_event_sources: the engine tells its endpoints")
+    parser.add_argument("--namespace-default", help="hex digest of the namespace of chains without a salt")
+    parser.add_argument("--bytes-per-token", type=int, default=0, help="what a token costs on one rank")
+    parser.add_argument("--reannounces", action="store_true", help="the engine reports blocks again that it has")
+    parser.add_argument("--supervised", action="store_true", help="end when standard input is closed")
+    return parser
+
+
+def _endpoints(args: argparse.Namespace) -> list[Endpoint]:
+    if args.sources_url:
+        with httpx.Client(timeout=10, trust_env=False, follow_redirects=False) as http:
+            answer = http.get(args.sources_url)
+            answer.raise_for_status()
+            return discovered(answer.json(), urlsplit(args.sources_url).hostname or "127.0.0.1")
+    if not args.engine or args.ranks < 1:
+        raise ConfigError("--engine or --sources-url is needed, and at least one rank")
+    return endpoints_of(args.engine, args.replay, ranks=args.ranks, bind=args.bind, topic=args.topic)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Listens until SIGTERM or SIGINT; 1 if it cannot begin or the receiving thread failed."""
+    args = _parser().parse_args(argv)
+    try:
+        home = Home(Path(args.dir))
+        endpoints = _endpoints(args)
+        default = bytes.fromhex(args.namespace_default) if args.namespace_default else None
+        if default is not None and len(default) != 32:
+            raise ConfigError("--namespace-default is not 64 hex digits")
+        return asyncio.run(_serve(args, home, endpoints, default))
+    except (ConfigError, ValueError, httpx.HTTPError, zmq.ZMQError) as e:
+        print(f"nodeagent listen: {type(e).__name__}: {e}", file=sys.stderr)
+        return 1
+
+
+async def _serve(args: argparse.Namespace, home: Home, endpoints: list[Endpoint], default: bytes | None) -> int:
+    config = home.load()
+    ring = KeyRing()
+    source = Source(
+        name=args.source, default=default, bytes_per_token=args.bytes_per_token, reannounces=args.reannounces
+    )
+    outboxes = [
+        Outbox(args.source, e.rank, boot=str(uuid.uuid4()), shards=config.shards, limit_bytes=config.outbox_bytes)
+        for e in endpoints
+    ]
+    listener = Listener(source, endpoints, ring, outboxes)
+    http = client(home.read_secret(TOKEN_FILE).decode().strip())
+    keeper = LeaseKeeper(ring, http, config.console_url.rstrip("/") + "/api/v1/key-leases")
+    sender = Sender(config.node, outboxes, ring, client=http, ingest=config.ingest, refused=listener.refused)
+    over = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, over.set)
+    if args.supervised:
+        threading.Thread(target=lambda: (sys.stdin.read(), loop.call_soon_threadsafe(over.set)), daemon=True).start()
+    await keeper.renew()
+    listener.start()
+    tasks = [asyncio.create_task(sender.run()), asyncio.create_task(keeper.keep()), asyncio.create_task(over.wait())]
+    print(f"nodeagent listen: {args.source}, {len(endpoints)} rank(s)", flush=True)
+    try:
+        while not over.is_set() and listener.failed is None and not any(t.done() for t in tasks):
+            home.write("listen.json", msgspec.json.encode(listener.status()))
+            await asyncio.wait(tasks, timeout=2.0, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(listener.stop)
+        await http.aclose()
+        ring.clear()
+    return 0 if over.is_set() else 1
