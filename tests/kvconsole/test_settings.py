@@ -1,0 +1,95 @@
+"""Settings: everything wrong is said at once; production cannot be started by halves."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from kvconsole.settings.env import Env
+from tests.architecture.tree import CLONE
+
+GOOD = {
+    "KVC_SECRET_KEY": "k" * 64,
+    "KVC_CONSOLE_URL": "https://console.example.org",
+    "KVC_INGEST_URLS": "https://ingest.example.org,http://127.0.0.1:8001",
+    "KVC_COMMANDER_URL": "http://127.0.0.1:8002",
+    "KVC_ALLOWED_HOSTS": "console.example.org",
+    "KVC_KEYSTORE_DIR": "/keys",
+    "KVC_METRICS_TOKEN": "m" * 32,
+}
+
+
+def load(kind: str, show: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    """Import a settings module in a process of its own with only these variables."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("KVC_", "DJANGO_"))}
+    code = f"import kvconsole.settings.{kind} as s; print({show or 'None'})"
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=kept | env, capture_output=True, text=True, cwd=CLONE)
+
+
+def test_a_secret_comes_from_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text("from the file\n")
+    assert Env({"A_FILE": str(path), "A": "from the variable"}).text("A") == "from the file"
+
+
+def test_values_are_typed() -> None:
+    env = Env({"N": "7", "YES": "true", "NO": "0", "LIST": "a, b,,c "})
+    assert (env.number("N"), env.flag("YES"), env.flag("NO"), env.items("LIST")) == (7, True, False, ["a", "b", "c"])
+    assert (env.number("MISSING", 3), env.flag("MISSING"), env.items("MISSING")) == (3, False, [])
+    env.check()
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    env = Env({"N": "many", "B": "perhaps", "S_FILE": str(tmp_path / "absent")})
+    env.number("N"), env.flag("B"), env.text("S"), env.text("T", None)
+    with pytest.raises(ImproperlyConfigured) as e:
+        env.check()
+    assert all(name in str(e.value) for name in ("N is not", "B is neither", "S_FILE", "T (or T_FILE) is not set"))
+
+
+def test_production_starts_with_what_it_needs() -> None:
+    show = (
+        "s.DEBUG, s.DEMO, s.SESSION_COOKIE_NAME, s.CSRF_COOKIE_NAME, s.SECURE_HSTS_SECONDS > 0, s.SESSION_COOKIE_SECURE"
+    )
+    done = load("prod", show, **GOOD)
+    assert done.stdout.strip() == "False False __Host-kvc __Host-kvc-csrf True True", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("KVC_SECRET_KEY", "short", "KVC_SECRET_KEY"),
+        ("KVC_SECRET_KEY", "development-only-" + "0" * 64, "made for development"),
+        ("KVC_CONSOLE_URL", "http://console.example.org", "must be https"),
+        ("KVC_INGEST_URLS", "http://ingest.example.org", "plain HTTP off loopback"),
+        ("KVC_COMMANDER_URL", "http://10.0.0.7:8002", "plain HTTP off loopback"),
+        ("KVC_ALLOWED_HOSTS", "*", "no wildcard"),
+        ("KVC_ALLOWED_HOSTS", "elsewhere.example.org", "must name the host"),
+        ("KVC_KEYSTORE_DIR", "", "KVC_KEYSTORE_DIR"),
+    ],
+)
+def test_production_refuses(name: str, value: str, said: str) -> None:
+    done = load("prod", **GOOD | {name: value})
+    assert done.returncode
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("missing", ["KVC_SECRET_KEY", "KVC_METRICS_TOKEN"])
+def test_production_needs_every_secret(missing: str) -> None:
+    done = load("prod", **{k: v for k, v in GOOD.items() if k != missing})
+    assert done.returncode
+    assert missing in done.stderr
+
+
+def test_development_needs_nothing() -> None:
+    assert load("dev", "s.DEMO").stdout.strip() == "True"
+
+
+def test_settings_files_are_short() -> None:
+    lengths = {p.stem: len(p.read_text().splitlines()) for p in (CLONE / "kvconsole" / "settings").glob("*.py")}
+    assert lengths.pop("base") <= 250
+    assert max(lengths.values()) <= 80
