@@ -94,6 +94,8 @@ class Lane:
         self.pending_since = 0.0
         self.held_bytes = 0
         self.need_inventory = False
+        self.listing = False
+        """An inventory is on its way: its frames are no longer held, and it is not applied yet."""
         self.given_up = 0
         """Items that were given up because they did not fit; an inventory or a gap stands for them."""
 
@@ -237,7 +239,8 @@ class Outbox:
         self.stream = str(uuid.uuid4())
         for lane in self.lanes:
             lane.give_up()
-            lane.seq, lane.next_seq, lane.acked, lane.need_inventory = -1, 0, -1, False
+            lane.seq, lane.next_seq, lane.acked = -1, 0, -1
+            lane.need_inventory = lane.listing = False
 
     def reborn(self, boot: str) -> None:
         """A new life of the memory behind this source: what was not told of the old one never will be."""
@@ -301,7 +304,7 @@ class Outbox:
             lane.supersede(lane.acked)
             shards = len(self.lanes)
             items = [_encode(x) for i in self.lister.inventory() if _in(i, lane.shard, shards) for x in split(i)]
-            lane.need_inventory = False
+            lane.need_inventory, lane.listing = False, True
             head = dict(
                 v=VERSION, node=node, source=self.source, dp_rank=self.dp_rank, shard=lane.shard, boot=self.boot,
                 stream=self.stream, seq=lane.seq, ts=self._clock(), fence_seq=fence_seq, allowances=allowances,
@@ -328,6 +331,15 @@ class Outbox:
             )  # fmt: skip
             return self.stream, lane.seq, _encode(body)
 
+    def listed(self, lane: Lane, stream: str, seq: int, *, applied: bool) -> None:
+        """An inventory as of `seq` was applied, or is owed again."""
+        with self._lock:
+            if stream == self.stream:
+                lane.listing = False
+                lane.need_inventory = lane.need_inventory or not applied
+                if applied:
+                    lane.ack(seq)
+
     def positions(self) -> list[SourcePosition]:
         """Where each lane stands, for heartbeats and receipts."""
         with self._lock:
@@ -342,7 +354,7 @@ class Outbox:
     def idle(self) -> bool:
         """Everything put was acknowledged and no inventory is owed."""
         with self._lock:
-            return not any(lane.frames or lane.pending or lane.need_inventory for lane in self.lanes)
+            return not any(x.frames or x.pending or x.need_inventory or x.listing for x in self.lanes)
 
 
 def _in(item: Item, shard: int, shards: int) -> bool:

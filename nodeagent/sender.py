@@ -180,11 +180,8 @@ class Sender:
                 if state == "stale":
                     break
         finally:
-            if state != "applied":
-                lane.need_inventory = True
-        if state == "applied":
-            box.acknowledge(lane, stream, seq)
-        else:
+            box.listed(lane, stream, seq, applied=state == "applied")
+        if state != "applied":
             await asyncio.sleep(WAIT_FIRST_SECONDS * 4)
 
     async def _post_until_taken(self, box: Outbox, lane: Lane, path: str, body: bytes) -> Answer:
