@@ -1,0 +1,181 @@
+"""The audit tables themselves: they only grow, whoever tries, and nothing is lost on the way to the log."""
+
+import threading
+
+import psycopg
+import pytest
+from django.db import transaction
+
+from audit.models import Event, Idempotency, Pending
+from audit.services import record
+from kvconsole.infra import sql
+from kvconsole.infra.access import system
+from tests.tenants.making import a_tenant
+
+committed = pytest.mark.django_db(transaction=True)
+
+
+def note(text="x", **fields):
+    with transaction.atomic():
+        return record(**{
+            "event_type": "log.note", "outcome": "success", "actor": system("test"), "tenant_id": None,
+            "object_kind": "note", "object_id": "1", "body": {"note": text}, **fields,
+        })  # fmt: skip
+
+
+ATTEMPTS = (
+    "UPDATE audit_event SET outcome = 2",
+    "UPDATE audit_event SET time_us = 0",
+    "DELETE FROM audit_event",
+    "TRUNCATE audit_event",
+    "TRUNCATE audit_event CASCADE",
+    "DELETE FROM audit_pending",
+    "UPDATE audit_pending SET time_us = 0",
+    "TRUNCATE audit_pending",
+    "DELETE FROM audit_producer",
+)
+
+
+@committed
+@pytest.mark.parametrize("role", ["tenant", "operator", "ingest", "router", "seq", "audit", "migrate"])
+def test_no_login_role_changes_or_deletes(role):
+    note()
+    refused = (psycopg.errors.InsufficientPrivilege,)
+    for attempt in ATTEMPTS:
+        if (role, attempt) == ("seq", "DELETE FROM audit_pending"):
+            continue  # its work
+        with sql.connect(role) as c:
+            if role == "migrate":
+                c.execute("SET ROLE kv_owner")
+            with pytest.raises(refused):
+                c.execute(attempt)
+    assert (Event.objects.only("id").count(), pending()) == (1, 1)
+
+
+def pending():
+    with sql.connect("audit") as c:
+        return c.execute("SELECT count(*) FROM audit_pending").fetchone()[0]
+
+
+def test_not_even_a_superuser_who_turns_ordinary_triggers_off(fresh_database):
+    with psycopg.connect(fresh_database.dsn("superuser"), autocommit=True) as c:
+        c.execute("SET session_replication_role = replica")
+        month = c.execute("SELECT 'audit_event_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMM')").fetchone()[0]
+        body = b'{"note":"x"}'
+        digest = c.execute("SELECT sha256(%s)", (b"kvconsole/audit-body/v1\0" + body,)).fetchone()[0]
+        c.execute(
+            "INSERT INTO audit_event (event_id, event_type, tenant_id, tenant_ref, actor_ref, outcome, flags, body, "
+            "body_hash, pii_commit, object_kind, object_id, request_id) VALUES "
+            "(gen_random_uuid(), 1, gen_random_uuid(), %s, %s, 1, 0, %s, %s, %s, '', '', '')",
+            (bytes(16), bytes(16), body, digest, bytes(32)),
+        )
+        for attempt in (*ATTEMPTS, f"TRUNCATE {month}", f"DELETE FROM {month}", f"UPDATE {month} SET outcome = 3"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                c.execute(attempt)
+        assert c.execute("SELECT count(*) FROM audit_event").fetchone() == (1,)
+        assert c.execute("SELECT count(*) FROM audit_pending").fetchone() == (1,)
+
+
+@committed
+def test_each_event_is_queued_once_and_in_the_same_transaction():
+    made = [note(str(i)) for i in range(3)]
+    with pytest.raises(RuntimeError), transaction.atomic():
+        note("undone")
+        raise RuntimeError
+    with sql.connect("audit") as c:
+        assert [r[0] for r in c.execute("SELECT event FROM audit_pending ORDER BY event")] == [e.id for e in made]
+
+
+@committed
+def test_producer_numbers_are_contiguous_over_threads_and_rollbacks():
+    def work(n):
+        for i in range(20):
+            try:
+                with sql.connect("operator", autocommit=False) as c:
+                    c.execute(_RAW, _values())
+                    if i % 5 == n % 5:
+                        raise RuntimeError  # the connection rolls back
+            except RuntimeError:
+                continue
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    seqs = {}
+    for producer, seq in Event.objects.values_list("producer_id", "producer_seq"):
+        seqs.setdefault(producer, []).append(seq)
+    assert sum(map(len, seqs.values())) == 6 * 16
+    for producer, got in seqs.items():
+        assert sorted(got) == list(range(1, len(got) + 1)), producer
+
+
+_RAW = (
+    "INSERT INTO audit_event (event_id, event_type, tenant_id, tenant_ref, actor_ref, outcome, flags, body, body_hash,"
+    " pii_commit, object_kind, object_id, request_id) VALUES (gen_random_uuid(), 3841, %s, %s, %s, 1, 0, %s,"
+    " sha256(%s), %s, '', '', '')"
+)
+
+
+def _values(body=b"{}"):
+    return (sql.PLATFORM, bytes(16), bytes(16), body, b"kvconsole/audit-body/v1\0" + body, bytes(32))
+
+
+@committed
+def test_what_the_database_sets_cannot_be_chosen():
+    for column in ("id", "time_us", "producer_id", "producer_seq"):
+        with sql.connect("operator") as c, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            c.execute(f"INSERT INTO audit_event ({column}) VALUES (1)")
+
+
+@committed
+def test_a_hash_that_is_not_the_bodys_is_refused():
+    values = list(_values())
+    values[4] = b"other"
+    with sql.connect("operator") as c, pytest.raises(psycopg.errors.CheckViolation):
+        c.execute(_RAW, values)
+
+
+@committed
+def test_a_change_of_rights_without_an_event_cannot_commit():
+    tenant = a_tenant()
+    token = (
+        "INSERT INTO tenants_token (id, kind, tenant_id, holder, name, secret_hash, roles, scopes, cidr, created_at,"
+        " expires_at) VALUES ('x', 'service', %s, '', '', '', '{}', '{}', '', now(), now())"
+    )
+    for role, change in (("operator", "UPDATE tenants_tenant SET name = 'x' WHERE id = %s"), ("tenant", token)):
+        with sql.connect(role, autocommit=False) as c:
+            c.execute("SELECT set_config('kv.tenant', %s, true)", (str(tenant.id),))
+            assert c.execute(change, (tenant.id,)).rowcount == 1
+            with pytest.raises(psycopg.errors.CheckViolation, match="without an audit event"):
+                c.commit()
+
+
+@committed
+def test_a_month_is_made_by_the_sequencer_and_is_as_safe_as_the_others(settings):
+    with sql.connect("operator") as c, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        c.execute("SELECT audit_partition('2044-02-01')")
+    with sql.connect("seq") as c:
+        assert c.execute("SELECT audit_partition('2044-02-17')").fetchone() == ("audit_event_204402",)
+        assert c.execute("SELECT audit_partition('2044-02-01')").fetchone() == ("audit_event_204402",)
+        triggers = dict(
+            c.execute("SELECT tgname, tgenabled FROM pg_trigger WHERE tgrelid = 'audit_event_204402'::regclass").fetchall()
+        )
+    assert set(triggers) == {"number", "enqueue", "immutable", "untruncatable"}
+    assert set(triggers.values()) == {"A"} or set(triggers.values()) == {b"A"}
+
+
+@committed
+def test_only_the_sequencer_drains():
+    event = note()
+    with sql.connect("seq") as c:
+        assert c.execute("DELETE FROM audit_pending WHERE event = %s", (event.id,)).rowcount == 1
+    assert pending() == 0
+
+
+@pytest.mark.django_db
+def test_models_name_the_columns_that_are_there():
+    note()
+    for model, role in ((Event, "audit"), (Pending, "audit"), (Idempotency, "operator")):
+        columns = ", ".join(f.column for f in model._meta.concrete_fields)
+        with sql.connect(role) as c:
+            c.execute(f"SELECT {columns} FROM {model._meta.db_table}")
