@@ -75,6 +75,7 @@ def _replace(folder: Folder, batch: Batch, job: Job, source: Source, collection:
             adds.append(step)
     batch.work += replacement(source.id, adds)
     batch.items += len(collection.items)
+    source.inventoried(batch.now, whole=not refused)
     for why in refused:
         folder.refuse(batch, source, why.code, why.detail)
     folder.inventories.finish(source.id)
@@ -88,6 +89,7 @@ def digest(folder: Folder, batch: Batch, job: Job, source: Source) -> None:
     cursor = source.cursor
     if (report.boot, report.stream, report.seq) != (cursor.boot, cursor.stream, cursor.seq) or source.lost_since:
         state = "stale"
+        source.revealed(report.boot, report.stream, report.seq, batch.now)
     else:
         of = folder.memory.keyspaces
         believed = {

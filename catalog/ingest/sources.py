@@ -25,8 +25,11 @@ BEHIND_S = 2.0
 """How long a heartbeat may be ahead of the frames before the source is called recovering."""
 FOREIGN_MOST = 16
 """Lives that wait beside the present one and are told apart."""
-ASK_FIRST_S, ASK_MOST_S = 1.0, 60.0
-"""An inventory is asked for again after the first, doubling up to the second, so that recovery never loops."""
+ASK_AGAIN_S = 2.0
+"""An inventory that was asked for and does not begin by then is asked for again: the answer may have been lost."""
+REST_FIRST_S, REST_MOST_S, REST_FUTILE_S = 0.5, 8.0, 60.0
+"""How long after an inventory the next may be asked for: doubling with each inventory that did not keep the source
+exact for a minute, up to the second, or the third if it could not be applied whole. So recovery never loops."""
 
 
 @dataclass(slots=True)
@@ -55,7 +58,8 @@ class Source:
     inherited: bool = False
     behind_since: float | None = None
     ask_at: float = 0.0
-    ask_wait: float = ASK_FIRST_S
+    rest: float = REST_FIRST_S
+    inventory_at: float = 0.0
     since: float = 0.0
     shown: tuple[str, str] = (RECOVERING, "new")
 
@@ -94,7 +98,6 @@ class Source:
         """The source has listed what it holds and the catalog agrees; only a gap that is still open remains."""
         self.doubts = {"gap": self.doubts.get("gap", now)} if self.gap_open else {}
         self.last_verified_at, self.lost_since, self.behind_since = now, None, None
-        self.ask_at, self.ask_wait = 0.0, ASK_FIRST_S
 
     def lose(self, now: float, reason: str = "silent") -> None:
         """The node is gone: nothing it held may be routed to, and the next thing it says must be what it holds."""
@@ -172,6 +175,13 @@ class Source:
         elif now - max(self.behind_since, self.last_frame_at or 0.0) > BEHIND_S:
             self.doubt("behind", now)
 
+    def revealed(self, boot: str, stream: str, seq: int, now: float) -> None:
+        """The source said that it has numbered frames up to here; those that are not folded are a gap."""
+        if boot in self.cursor.old_boots or stream in self.cursor.old_boots:
+            return
+        if (boot, stream) != (self.cursor.boot, self.cursor.stream) or seq > self.cursor.seq:
+            self._gap(boot, stream, seq, now)
+
     def _gap(self, boot: str, stream: str, seq: int, now: float) -> None:
         if (boot, stream) == (self.cursor.boot, self.cursor.stream):
             self.ahead = max(self.ahead, seq)
@@ -191,7 +201,7 @@ class Source:
         if self.ahead > self.cursor.seq:
             self.gap_since = now
             self.doubt("gap", now)
-        self.ask_at, self.ask_wait = 0.0, ASK_FIRST_S
+        self.ask_at, self.rest, self.inventory_at = 0.0, REST_FIRST_S, 0.0
         self.last_verified_at = now
 
     def _enter(self, boot: str, stream: str) -> None:
@@ -214,8 +224,15 @@ class Source:
         """Whether this answer asks for an inventory; asking is remembered, so that it is not repeated at once."""
         if not self.can_list or now < self.ask_at or not self._needs(now, verdict):
             return False
-        self.ask_at, self.ask_wait = now + self.ask_wait, min(self.ask_wait * 2, ASK_MOST_S)
+        self.ask_at = now + ASK_AGAIN_S
         return True
+
+    def inventoried(self, now: float, *, whole: bool) -> None:
+        """An inventory was applied; the next one may be asked for after a rest."""
+        soon = now - self.inventory_at < 2 * REST_FUTILE_S
+        most = REST_MOST_S if whole else REST_FUTILE_S
+        self.rest = min(self.rest * 2, most) if soon else REST_FIRST_S
+        self.inventory_at, self.ask_at = now, now + self.rest
 
     def listing(self, now: float) -> None:
         """A page of an inventory has come: asking again waits."""

@@ -141,13 +141,34 @@ def test_a_heartbeat_ahead_for_long_is_recovering():
     assert s.state == (EXACT, "")
 
 
-def test_asking_backs_off():
+def test_what_a_digest_reveals_is_a_gap():
+    s = begun()
+    s.revealed("b1", "s1", 3, 2.0)
+    assert s.state == (RECOVERING, "gap")
+    assert s.asks(2.0 + GAP_PATIENCE_S)
+    for seq in (1, 2, 3):
+        s.advance("b1", "s1", seq, 4.0)
+    assert s.state == (EXACT, "")
+
+
+def test_asking_is_repeated_while_nothing_comes():
     s = begun()
     s.doubt("unknown-keys", 1.0)
-    asked = [t / 10 for t in range(20, 3000) if s.asks(t / 10)]
-    assert len(asked) < 12
-    assert asked[1] - asked[0] == pytest.approx(1.0, abs=0.11)
-    assert asked[-1] - asked[-2] > 30
+    assert [t for t in range(1, 10) if s.asks(float(t))] == [1, 3, 5, 7, 9]
+
+
+def test_inventories_that_do_not_help_grow_rare():
+    s, asked = begun(), []
+    for tenth in range(10, 6000):
+        now = tenth / 10
+        s.doubt("block-size-mismatch", now)
+        if s.asks(now):
+            asked.append(now)
+            s.verified(now)
+            s.inventoried(now, whole=False)
+    assert len(asked) < 20
+    assert asked[1] - asked[0] < 1.5
+    assert asked[-1] - asked[-2] == pytest.approx(60.0, abs=0.2)
 
 
 def gap_known(seen: list[tuple[str, str, int]], s: Source) -> bool:
