@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg
 from django.conf import settings
-from django.db import close_old_connections
+from django.db import close_old_connections, connections
 from django.db.utils import Error as DjangoError
 
 from catalog.index import facts
@@ -132,8 +132,8 @@ class Replica:
                 _log.exception("the index is loaded again")
                 self.stop.wait(1.0)
             finally:
-                close_old_connections()
                 self._connection = None
+                connections.close_all()  # this thread's own
 
     def _turn(self) -> None:
         """One wake-up: fences first, then the ledger, then what is due."""

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import threading
 import time
 import weakref
 from collections import deque
@@ -23,7 +24,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from django.db import close_old_connections
+from django.db import close_old_connections, connections
 
 from kvconsole.infra import nudge
 
@@ -32,7 +33,9 @@ View = dict[str, dict[str, Any]]
 FRAME_SECONDS = 0.5
 RING = 120
 IDLE_SECONDS = 30.0
-TOPICS_MAX = 64
+FEEDS_MAX = 1_024
+THREADS = 2
+"""Threads, and so connections, in which a process reads for all its sockets."""
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 
@@ -113,16 +116,16 @@ class Feed:
 
     def take(self, view: View | None) -> bool:
         """`view` is the newest; every reader is told if it differs. None = the thing is gone."""
+        first, before, self.view = not self.known.is_set(), self.view, view
         self.known.set()
-        before, self.view = self.view, view
         if view is None or before is None:
-            if before is not None or view is not None:
-                self.seq += 1
-                self.ring.clear()
-                self._body = None
-                self._tell()
-                return True
-            return False
+            if view is before and not first:
+                return False
+            self.seq += 1
+            self.ring.clear()
+            self._body = None
+            self._tell()
+            return True
         delta = difference(before, view)
         if not delta:
             return False
@@ -238,7 +241,7 @@ class LiveHub:
     frame_seconds: float = FRAME_SECONDS
     feeds: dict[str, Feed] = field(default_factory=dict)
     failures: int = 0
-    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="live"))
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, thread_name_prefix="live"))
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _following: asyncio.Task[None] | None = None
 
@@ -253,7 +256,7 @@ class LiveHub:
             found = resolve(topic)
             if found is None:
                 return None
-            if len(self.feeds) >= TOPICS_MAX * 16:
+            if len(self.feeds) >= FEEDS_MAX:
                 raise OverflowError("too many live topics in this process")
             feed = self.feeds[topic] = Feed(topic, *found)
         if self._following is None or self._following.done():
@@ -267,7 +270,10 @@ class LiveHub:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._pool.shutdown(wait=False)
+        both = threading.Barrier(THREADS)
+        for _ in range(THREADS):  # each thread closes its own connections, so all of them must be at it
+            self._pool.submit(_leave, both)
+        await asyncio.to_thread(self._pool.shutdown)
 
     async def _follow(self) -> None:
         async for wake in nudge.subscribe((), every=self.every):
@@ -303,6 +309,12 @@ class LiveHub:
                     _log.warning("live topic %s was not built", feed.topic, exc_info=True)
         finally:
             feed.building = False
+
+
+def _leave(together: threading.Barrier) -> None:
+    with contextlib.suppress(threading.BrokenBarrierError):
+        together.wait(5)
+    connections.close_all()
 
 
 def _read(kind: TopicKind, argument: str) -> View | None:
