@@ -73,7 +73,8 @@ class ReferenceFleet:
             answer.raise_for_status()
             got = msgspec.msgpack.decode(answer.content)["results"][0]
         except (httpx.HTTPError, msgspec.DecodeError, KeyError, IndexError) as e:
-            raise NodeUnreachable(node) from e
+            code = e.response.text[:200] if isinstance(e, httpx.HTTPStatusError) else type(e).__name__
+            raise NodeUnreachable(f"{node}: {code}") from e
         if got.get("code"):
             raise NodeUnreachable(f"{node}: {got['code']}")
         # What is zero is left out of the answer.

@@ -45,6 +45,7 @@ class Totals(msgspec.Struct, kw_only=True):
     hit_tokens: int = 0
     saved_ms: float = 0.0
     late_ms: float = 0.0  # how far the replay is behind the trace's clock
+    refusals: dict[str, int] = {}  # why nodes did not take requests, and how often
 
 
 class Clock(Protocol):
@@ -122,7 +123,8 @@ async def _carry_out(request: TraceRequest, fleet: Fleet, totals: Totals) -> Non
     for rank, node in enumerate(rendezvous(placement_key(request), await fleet.nodes())):
         try:
             outcome = await fleet.submit(node, request)
-        except NodeUnreachable:
+        except NodeUnreachable as e:
+            totals.refusals[str(e)] = totals.refusals.get(str(e), 0) + 1
             continue
         totals.done += 1
         totals.moved += rank > 0

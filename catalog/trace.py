@@ -85,7 +85,7 @@ class TraceShape(msgspec.Struct, frozen=True, kw_only=True):
 
     seed: int = 1
     seconds: int = 600
-    tenants: tuple[str, ...] = ("acme-legal", "nuri-bank", "orbit-labs")
+    tenants: tuple[str, ...] = ("acme-code", "borealis-bank", "cobalt-support")
     requests_per_second: float = 2.0
     schema_ids: int = 2  # tool schemas and system prompt, the same for all sessions of a tenant
     repositories: int = 3  # per tenant

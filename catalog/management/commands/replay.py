@@ -12,6 +12,8 @@ from tqdm import tqdm
 from catalog.reference_fleet import ReferenceFleet
 from catalog.replay import Totals, replay
 from catalog.trace import TraceError, TraceRequest, trace_read
+from kvconsole.infra.rest import Problem
+from tenants.services import namespace_resolve
 
 
 class Command(BaseCommand):
@@ -25,7 +27,7 @@ class Command(BaseCommand):
         parser.add_argument("--limit", type=int, help="only the first N requests")
         parser.add_argument("--speed", default="1", help="trace seconds per second, or 'max'")
         parser.add_argument("--concurrency", type=int, default=32)
-        parser.add_argument("--tenant", default="acme-legal", help="for requests that name none")
+        parser.add_argument("--tenant", default="acme-code", help="for requests that name none")
         parser.add_argument("--model", default="ref-1k")
         parser.add_argument("--nodes", default="", help="only these, comma-separated")
         parser.add_argument("--loop", action="store_true", help="start again at the end, until stopped")
@@ -45,9 +47,16 @@ class Command(BaseCommand):
             raise CommandError("--speed is a number above 0, or 'max'; nothing was replayed") from None
         if not requests:
             raise CommandError(f"{options['file']} holds no requests; nothing was replayed")
+        for tenant in sorted({r.tenant or options["tenant"] for r in requests}):
+            try:
+                namespace_resolve(tenant=tenant, model=options["model"])
+            except Problem as e:
+                raise CommandError(f"tenant {tenant}, model {options['model']}: {e}; nothing was replayed") from None
         while True:
             totals = asyncio.run(self._once(requests, speed, options))
             self.stdout.write(_sentence(totals))
+            for why, count in sorted(totals.refusals.items(), key=lambda x: -x[1])[:5]:
+                self.stderr.write(f"{count} times not taken by {why}")
             if not options["loop"]:
                 break
         if totals.failed:
