@@ -69,6 +69,7 @@ class Store:
         self._connect()
         taken = self.connection.execute(SQL["take_over"], (url, shard)).fetchone()
         if taken is None:
+            self.close()
             raise LookupError(f"there is no shard {shard}")
         self.writer: int = taken[0]
         loaded = Loaded(self.connection, shard)

@@ -102,6 +102,7 @@ class Loaded:
         up, here = m.seg_up[: m.next_seg], m.seg_n[: m.next_seg] > 0
         lost = here & ((up == keymap.ORPHAN) | ((up >= 0) & (m.seg_n[np.maximum(up, 0)] == 0)))
         m.seg_up[: m.next_seg][lost] = keymap.ORPHAN
+        m.seg_up_off[: m.next_seg][lost] = -1
         m.orphans = {int(s) for s in np.flatnonzero(lost)}
 
     def _placements(self) -> dict[int, dict[int, int]]:

@@ -113,6 +113,7 @@ class Memory(Placements):
             touched.keyspaces.add(row.id)
         elif claimed and not row.claimed:
             row.tenant_id, row.namespace_id, row.claimed = tenant_id, namespace_id, True
+            row.block_tokens, row.block_bytes = block_tokens or row.block_tokens, block_bytes or row.block_bytes
             touched.keyspaces.add(row.id)
             touched.claimed.add(row.id)
         return row

@@ -96,7 +96,7 @@ INSERT INTO catalog_keyspace (id, shard, tenant_id, namespace_id, digest, genera
 SELECT * FROM unnest(%b::int4[], %b::int2[], %b::uuid[], %b::uuid[], %b::bytea[], %b::int8[], %b::int2[], %b::int4[],
                      %b::int8[], %b::bool[])
 ON CONFLICT (id) DO UPDATE SET tenant_id = excluded.tenant_id, namespace_id = excluded.namespace_id,
-    claimed = excluded.claimed
+    claimed = excluded.claimed, block_tokens = excluded.block_tokens, block_bytes = excluded.block_bytes
 
 -- name: claim_segments
 -- Rows of a claimed keyspace follow it to its tenant. (primary key, one partition)

@@ -242,7 +242,7 @@ def check(dsn: str, model: Model, *, store: Store | None = None) -> int:
         for name, tier, ns, gen, group, key, _ in want:
             at = (name, tier, ns, gen, group)
             digest[at] = digest_add(digest[at], key)
-        have = {tuple(at[:2]) + (bytes(at[2]), *at[3:5]): (at[5], at[6] % 2**64, at[7] % 2**64)
+        have = {(at[0], at[1], bytes(at[2]), at[3], at[4]): (at[5], at[6] % 2**64, at[7] % 2**64)
                 for at in connection.execute("""SELECT s.name, o.tier, k.digest, k.generation, k.cache_group, h.blocks,
                     h.lo, h.hi FROM catalog_holding h JOIN catalog_keyspace k ON k.id = h.keyspace
                     JOIN catalog_owner o ON o.id = h.owner JOIN catalog_source s ON s.id = o.source_id""")}  # fmt: skip
@@ -267,10 +267,16 @@ def check(dsn: str, model: Model, *, store: Store | None = None) -> int:
 def run(postgres: Any, dsn: str, seed: int, steps: int, mode: str) -> dict[str, int]:
     """One history; mode: plain | writer (others take over) | kill (PostgreSQL is killed while batches run)."""
     rnd = random.Random(seed)
-    chains = world(rnd)
-    defer = rnd.choice((0, 0.05, 1e9))
-    store, model = store_module.Store(dsn, defer=defer, grace=0), Model()
-    road = Road(store)
+    chains, defer = world(rnd), rnd.choice((0, 0.05, 1e9))
+    with contextlib.ExitStack() as stack:
+        road = Road(stack.enter_context(contextlib.closing(store_module.Store(dsn, defer=defer, grace=0))))
+        return history(road, postgres, dsn, rnd, chains, steps, mode, stack)
+
+
+def history(road: Road, postgres: Any, dsn: str, rnd: random.Random, chains: Any, steps: int, mode: str,
+            stack: contextlib.ExitStack) -> dict[str, int]:  # fmt: skip
+    """The history itself; stores that it opens are closed by the stack."""
+    model = Model()
     agents = [Agent(f"n{i}", rnd, chains) for i in range(4)]
     seen: collections.Counter[str] = collections.Counter()
     again: list[dict[str, Any]] = []
@@ -290,7 +296,7 @@ def run(postgres: Any, dsn: str, seed: int, steps: int, mode: str) -> dict[str, 
             killer.join()
             seen["kill"] += 1
         if mode == "writer" and rnd.random() < 0.1:
-            road, again = take_over(road, dsn, agents[0], rnd)
+            road, again = take_over(road, dsn, agents[0], rnd, stack)
             seen["takeover"] += 1
         if rnd.random() < 0.3:
             before = road.store.stats["swept"]
@@ -301,10 +307,9 @@ def run(postgres: Any, dsn: str, seed: int, steps: int, mode: str) -> dict[str, 
             road.commit(flush=True)
             seen["facts"] = check(dsn, model, store=road.store)
     road.store.close()
-    last = store_module.Store(dsn)
+    last = stack.enter_context(contextlib.closing(store_module.Store(dsn)))
     last.commit(Touched(), flush=True)
     check(dsn, model, store=last)
-    last.close()
     return dict(seen)
 
 
@@ -340,9 +345,10 @@ def kill_soon(postgres: Any, rnd: random.Random) -> threading.Timer:
     return timer
 
 
-def take_over(road: Road, dsn: str, agent: Agent, rnd: random.Random) -> tuple[Road, list[dict[str, Any]]]:
+def take_over(road: Road, dsn: str, agent: Agent, rnd: random.Random, stack: contextlib.ExitStack
+              ) -> tuple[Road, list[dict[str, Any]]]:  # fmt: skip
     """A second writer comes without warning; what the first writes afterwards changes nothing."""
-    new = Road(store_module.Store(dsn, defer=road.store.defer, grace=0))
+    new = Road(stack.enter_context(contextlib.closing(store_module.Store(dsn, defer=road.store.defer, grace=0))))
     if rnd.random() < 0.5:
         new.commit()
     late = [agent.frame()]

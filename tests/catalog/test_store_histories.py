@@ -12,25 +12,16 @@ from catalog.index.placements import Placements
 from catalog.store import Deposed, Store
 from kvcore import fold
 from tests.catalog import oracle
+from tests.catalog.conftest import wipe
 
 MODES = ("plain", "writer", "kill")
-TABLES = ("segment", "placement", "holding", "owner", "source", "keyspace", "ledger", "reader")
 Fault = Callable[[pytest.MonkeyPatch], None]
 
 
-def wipe(dsn: str) -> None:
-    """The store's tables are as after the migration."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        for table in TABLES:
-            connection.execute(f"DELETE FROM catalog_{table}")  # type: ignore[call-overload]
-        connection.execute("UPDATE catalog_shard SET writer = 0, seq = 0, redo = 1, next_seg = 0, next_owner = 1,"
-                           " next_keyspace = 1, next_source = 1, wanted = 0")  # fmt: skip
-
-
 @pytest.fixture
-def dsn(fresh_database: Any) -> Iterator[str]:
+def dsn(store_database: Any) -> Iterator[str]:
     """Connection string of the writer's role in a database of this test alone."""
-    return fresh_database.dsn("ingest")
+    return store_database.dsn("ingest")
 
 
 @pytest.mark.parametrize("mode", MODES)

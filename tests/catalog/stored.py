@@ -1,0 +1,50 @@
+"""What the store's tests share: a store over a fresh database, and steps in a few words."""
+
+import random
+import uuid
+from typing import Any
+
+import psycopg
+
+from catalog.index.steps import Touched, Work
+from catalog.store import Store
+
+TENANT = uuid.UUID("00000000-0000-7000-8000-000000000001")
+OTHER = uuid.UUID("00000000-0000-7000-8000-0000000000aa")
+NODE = uuid.UUID("00000000-0000-7000-8000-0000000000bb")
+
+
+def chain(n: int, seed: int = 0) -> list[bytes]:
+    """Keys of a chain."""
+    rnd = random.Random(seed)
+    return [rnd.randbytes(32) for _ in range(n)]
+
+
+class Rig:
+    """A store with one source and one keyspace; `now` stands until it is set."""
+
+    def __init__(self, dsn: str, **options: Any) -> None:
+        self.dsn, self.now = dsn, 1_800_000_000.0
+        self.store = Store(dsn, **{"grace": 0, **options})
+        first = Touched()
+        self.source = self.store.memory.source(NODE, "engine", 0, first, self.now).id
+        self.ks = self.store.memory.keyspace(bytes(32), 1, 0, first, tenant_id=TENANT, namespace_id=OTHER,
+                                             block_tokens=16, block_bytes=1024).id  # fmt: skip
+        self.store.commit(first, now=self.now)
+
+    def step(self, kind: str, keys: list[bytes] | None = None, tier: str = "hbm", **more: Any) -> Work:
+        more = {"source": self.source, "keyspace": self.ks, **more}
+        return Work(kind, tier=tier, keys=b"".join(keys or []), **more)
+
+    def do(self, *work: Work, flush: bool = True, **more: Any) -> Touched:
+        touched = self.store.memory.apply(list(work))
+        self.store.commit(touched, now=self.now, flush=flush, **more)
+        return touched
+
+    def rows(self, query: str, *args: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            return connection.execute(query, args).fetchall()  # type: ignore[call-overload]
+
+    def sweep(self) -> None:
+        while self.store.idle(self.now):
+            pass
