@@ -13,9 +13,9 @@ from django.core.asgi import get_asgi_application
 
 pages = get_asgi_application()
 
-from channels.routing import ProtocolTypeRouter, URLRouter
-from channels.security.websocket import AllowedHostsOriginValidator
-from channels.sessions import SessionMiddlewareStack
+from channels.routing import ProtocolTypeRouter, URLRouter  # type: ignore[import-untyped]
+from channels.security.websocket import AllowedHostsOriginValidator  # type: ignore[import-untyped]
+from channels.sessions import SessionMiddlewareStack  # type: ignore[import-untyped]
 from django.urls import re_path
 
 from catalog.consumers import websocket_urlpatterns
@@ -30,7 +30,8 @@ async def nobody(scope: dict[str, Any], receive: Any, send: Any) -> None:
     await send({"type": "websocket.close", "code": 4404})
 
 
-sockets = URLRouter([*websocket_urlpatterns, re_path(r"", nobody)])
+rest = re_path(r"", nobody)  # type: ignore[arg-type]
+sockets = URLRouter([*websocket_urlpatterns, rest])
 application = ProtocolTypeRouter(
     {"http": pages, "websocket": AllowedHostsOriginValidator(SessionMiddlewareStack(sockets))}
 )

@@ -6,8 +6,8 @@ The list of tasks is closed: what is not in a module named here is refused. This
 import importlib.util
 import os
 
-from celery import Celery
-from celery.signals import setup_logging
+from celery import Celery  # type: ignore[import-untyped]
+from celery.signals import setup_logging  # type: ignore[import-untyped]
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", f"kvconsole.settings.{os.environ.get('KVC_ENV', 'dev')}")
 
@@ -22,6 +22,6 @@ app.conf.beat_schedule = {
 }
 
 
-@setup_logging.connect
+@setup_logging.connect  # type: ignore[untyped-decorator]
 def keep_logging(**_: object) -> None:
     """Celery leaves logging as Django set it up."""

@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -23,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TextIO
 
+from kvconsole import reaper
 from kvconsole.embedded import Postgres, Valkey
 from kvconsole.programs import PROGRAMS, PYTHON, Site
 from kvconsole.serverprocess import CLONE, ServerFailed, clone_home, free_port
@@ -44,6 +46,10 @@ TIERS = ("hbm=32MiB", "pinned=16MiB", "dram=64MiB", "ssd=256MiB", "remote=96MiB"
 
 class NotStarted(RuntimeError):
     """A step of the start failed; the message says which and why."""
+
+
+class Stopped(Exception):
+    """Somebody asked to stop while a step of the start was running."""
 
 
 class Dev:
@@ -86,25 +92,27 @@ class Dev:
             self._manage("seed_demo", "--logins", str(self.state / "logins"), env=self.site.operator_env())
             self._remember(seeded="yes")
 
-    def start_console(self) -> None:
-        """The processes of the console run and the log-in page is served."""
+    def start_pages(self) -> None:
+        """The log-in page is served. Nothing else starts meanwhile, so that it is there as soon as may be."""
+        self._start_programs("web")
+        self._wait_for(f"{self.url}/login")
+
+    def start_rest(self) -> None:
+        """The writer, the commander and the workers run and answer."""
         assert self.site is not None
-        names = list(PROGRAMS)
-        self.supervisor.add(*(self._child(name, self.site.command(name), self.site.env(name)) for name in names))
-        self._wait_for(f"{self.site.url('web')}/login")
+        self._start_programs(*(name for name in PROGRAMS if name != "web"))
+        for name in ("commander", "ingest"):
+            self._wait_for(f"{self.site.url(name)}/healthz")
 
     def start_fleet(self) -> None:
         """Four agents are enrolled and run."""
         assert self.site is not None
-        for name in ("commander", "ingest"):
-            self._wait_for(f"{self.site.url(name)}/healthz")
         missing = [name for name in FLEET if not (self.state / "agents" / name / "agent.json").exists()]
         if missing:
             self._enrol(missing)
-        env = {k: v for k, v in os.environ.items() if not k.startswith(("KVC_", "DJANGO_"))} | {"PYTHONUNBUFFERED": "1"}
-        directories = {name: str(self.state / "agents" / name) for name in FLEET}
-        commands = {name: [PYTHON, "-m", "nodeagent", "run", "--dir", path] for name, path in directories.items()}
-        self.supervisor.add(*(self._child(name, command, env) for name, command in commands.items()))
+        run = [PYTHON, "-m", "nodeagent", "run", "--dir"]
+        directory = self.state / "agents"
+        self.supervisor.add(*(self._child(name, [*run, str(directory / name)], _plain_env()) for name in FLEET))
 
     def start_replay(self) -> None:
         """A made trace drives the fleet, again and again."""
@@ -117,6 +125,16 @@ class Dev:
 
     # --- inside ---
 
+    @property
+    def url(self) -> str:
+        """Where people find it."""
+        assert self.site is not None
+        return self.site.url("web")
+
+    def _start_programs(self, *names: str) -> None:
+        assert self.site is not None
+        self.supervisor.add(*(self._child(name, self.site.command(name), self.site.env(name)) for name in names))
+
     def _child(self, name: str, command: list[str], env: dict[str, str]) -> Child:
         return Child(name, command, env, console=self.console, logs=self.logs)
 
@@ -127,36 +145,57 @@ class Dev:
         made = json.loads(self._manage("node_create", "--json", *places, env=self.site.operator_env()))
         for name in names:
             directory = self.state / "agents" / name
-            self._run(
-                "join", "--console", self.site.url("web"), "--token", "-",
+            command = [
+                PYTHON, "-m", "nodeagent", "join", "--console", self.site.url("web"), "--token", "-",
                 "--dir", str(directory), "--name", name, "--listen", listen[name], "--profile", "ref-1k",
                 "--remote", self.remote.url, *(x for tier in TIERS for x in ("--tier", tier)),
-                said=made[name]["enrolment_token"],
-            )  # fmt: skip
-
-    def _run(self, *arguments: str, said: str) -> None:
-        """`said` goes through standard input: a token has no place in a process list."""
-        command = [PYTHON, "-m", "nodeagent", *arguments]
-        done = subprocess.run(command, cwd=CLONE, capture_output=True, text=True, input=said + "\n")
-        if done.returncode:
-            raise NotStarted(f"nodeagent {arguments[0]}: {done.stderr[-2000:]}")
+            ]  # fmt: skip
+            # A token has no place in a process list.
+            self._call(command, env=_plain_env(), said=made[name]["enrolment_token"] + "\n")
 
     def _manage(self, *arguments: str, env: dict[str, str]) -> str:
-        command = [PYTHON, "manage.py", *arguments]
-        done = subprocess.run(command, cwd=CLONE, env=env, capture_output=True, text=True)
-        if done.returncode:
-            raise NotStarted(f"manage.py {arguments[0]}: {(done.stderr or done.stdout)[-3000:]}")
-        return done.stdout
+        return self._call([PYTHON, "manage.py", *arguments], env=env)
+
+    def _call(self, command: list[str], *, env: dict[str, str], said: str = "") -> str:
+        """Output of a command that ends with us; `said` is its standard input."""
+        process = subprocess.Popen(
+            command, cwd=CLONE, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        reaper.shared().watch(process.pid)
+        threading.Thread(target=self._end_early, args=(process,), daemon=True).start()
+        output, complaint = process.communicate(said)
+        reaper.shared().forget(process.pid)
+        if self.supervisor.stopping.is_set():
+            raise Stopped
+        if process.returncode:
+            raise NotStarted(
+                f"{' '.join(command[1:3])} ended with {process.returncode}:\n{(complaint or output)[-3000:]}"
+            )
+        return output
+
+    def _end_early(self, process: subprocess.Popen[str]) -> None:
+        while process.poll() is None:
+            if self.supervisor.stopping.wait(0.2):
+                process.terminate()
+                return
 
     def _wait_for(self, url: str) -> None:
         deadline = time.monotonic() + READY_SECONDS
         self.supervisor.run(lambda: _answers(url) or time.monotonic() > deadline, period=0.1)
-        if not self.supervisor.stopping.is_set() and time.monotonic() > deadline:
+        if self.supervisor.stopping.is_set():
+            raise Stopped
+        if time.monotonic() > deadline:
             raise NotStarted(f"{url} was not served within {READY_SECONDS:.0f} s; see {self.logs}")
 
     def _remember(self, **facts: str) -> None:
         self.known |= facts
         (self.state / "known.json").write_text(json.dumps(self.known))
+
+
+def _plain_env() -> dict[str, str]:
+    """An agent's environment: nothing of the console's."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(("KVC_", "DJANGO_"))} | {"PYTHONUNBUFFERED": "1"}
 
 
 def write_private(path: Path, text: str) -> None:
@@ -219,20 +258,22 @@ def serve(state: Path, lock: TextIO, *, replay: bool) -> None:
     dev = Dev(state, console)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: dev.supervisor.stopping.set())
+    steps = [dev.start_servers, dev.prepare_database, dev.start_pages]
+    later = [dev.start_rest, dev.start_fleet, *([dev.start_replay] if replay else [])]
     try:
-        dev.start_servers()
-        dev.prepare_database()
-        dev.start_console()
+        for step in steps:
+            step()
         if not dev.supervisor.stopping.is_set():
-            assert dev.site is not None
-            lock.write(dev.site.url("web") + "\n")
+            lock.write(dev.url + "\n")
             lock.flush()
             seconds = time.monotonic() - began
-            console.say("up", f"KV Console is at {dev.site.url('web')} ({seconds:.1f} s); log-ins: {state / 'logins'}")
-            dev.start_fleet()
-        if replay and not dev.supervisor.stopping.is_set():
-            dev.start_replay()
+            console.say("up", f"KV Console is at {dev.url} ({seconds:.1f} s); log-ins: {state / 'logins'}")
+        for step in later:
+            if not dev.supervisor.stopping.is_set():
+                step()
         dev.supervisor.run()
+    except Stopped:
+        pass
     finally:
         console.say("up", "stopping")
         dev.supervisor.stop()

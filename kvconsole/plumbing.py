@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import prometheus_client
 import redis
 from django.conf import settings
@@ -21,7 +22,7 @@ from django.utils.deprecation import MiddlewareMixin
 from kvconsole.infra import sql
 
 INGEST_LAG_SECONDS = 10.0
-"""The writer says at least every few seconds that it lives; silent for longer, the map may be old."""
+"""Nodes are heard twice a second; a writer that committed nothing for longer is asked whether it still is one."""
 DEMO_DOMAIN = "@demo.invalid"
 """Accounts that `seed_demo` makes have an address in it."""
 
@@ -31,7 +32,9 @@ REQUESTS = prometheus_client.Counter(
 SECONDS = prometheus_client.Histogram("kvc_http_request_seconds", "Time to the first byte of the answer", ["route"])
 NODES = prometheus_client.Gauge("kvc_nodes", "Nodes by state", ["state"])
 SOURCES = prometheus_client.Gauge("kvc_sources", "Event sources by state", ["state"])
-INGEST_LAG = prometheus_client.Gauge("kvc_ingest_lag_seconds", "Since the slowest writer was last heard; NaN: never")
+INGEST_LAG = prometheus_client.Gauge(
+    "kvc_ingest_lag_seconds", "Since the last commit of the slowest writer; NaN: never"
+)
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
@@ -128,12 +131,20 @@ def _key_store() -> str:
 
 
 def _ingest() -> str:
+    """The writer committed lately; where nothing happens it commits nothing, so then it is asked."""
     lag = _ingest_lag()
-    if lag is None:
-        raise NotWell("no writer has been heard yet")
-    if lag > INGEST_LAG_SECONDS:
-        raise NotWell(f"the slowest writer was last heard {lag:.0f} s ago")
-    return f"heard {lag:.1f} s ago"
+    if lag is not None and lag <= INGEST_LAG_SECONDS:
+        return f"committed {lag:.1f} s ago"
+    if any(_answers(url) for url in settings.INGEST_URLS):
+        return "a writer is ready and idle"
+    raise NotWell("no writer has been heard yet" if lag is None else f"the last commit was {lag:.0f} s ago")
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/readyz", timeout=1, follow_redirects=False, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False
 
 
 PARTS: dict[str, Callable[[], str]] = {

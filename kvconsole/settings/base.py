@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import plotly
+import plotly  # type: ignore[import-untyped]
 
 from kvconsole.settings.env import Env
 
@@ -120,7 +120,7 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 
 STATIC_URL = "static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
+STATIC_ROOT: Path | None = BASE_DIR / "staticfiles"
 WHITENOISE_USE_FINDERS = True
 STATICFILES_DIRS = [("vendor/plotly", Path(plotly.__file__).parent / "package_data")]
 LOGIN_URL = "/login"
@@ -167,6 +167,10 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SERVE_INCLUDE_SCHEMA": False,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "tenants.schema.describe_problems",
+    ],
 }
 
 # --- wake-ups ------------------------------------------------------------

@@ -1,5 +1,7 @@
 """What machines ask: answered without an account, and honest when a part is not well."""
 
+import http.server
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +15,16 @@ from kvconsole.embedded import Postgres, Valkey
 
 pytestmark = pytest.mark.django_db
 Heard = Callable[[float], None]
+
+
+class Ready(http.server.BaseHTTPRequestHandler):
+    """A far side that says it is the writer."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/readyz" else 404)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...
 
 
 def parts(client: Client, status: int) -> dict[str, dict[str, object]]:
@@ -64,7 +76,16 @@ def test_a_silent_writer(client: Client, heard: Heard) -> None:
     heard(plumbing.INGEST_LAG_SECONDS + 5)
     found = parts(client, 503)
     assert [name for name, part in found.items() if not part["ok"]] == ["ingest"]
-    assert "last heard" in str(found["ingest"]["detail"])
+    assert "the last commit was" in str(found["ingest"]["detail"])
+
+
+def test_an_idle_writer_is_asked(client: Client, heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard(plumbing.INGEST_LAG_SECONDS + 5)
+    with http.server.HTTPServer(("127.0.0.1", 0), Ready) as writer:
+        threading.Thread(target=writer.serve_forever, daemon=True).start()
+        monkeypatch.setattr(settings, "INGEST_URLS", ["http://127.0.0.1:1", f"http://127.0.0.1:{writer.server_port}"])
+        assert "idle" in str(parts(client, 200)["ingest"]["detail"])
+        writer.shutdown()
 
 
 def test_a_broker_that_is_away_is_named_without_its_address(

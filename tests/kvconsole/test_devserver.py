@@ -1,0 +1,127 @@
+"""`make up`, seen from outside: it starts, refuses a second copy, stops quickly, and leaves nothing after kill -9."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from kvconsole import devserver
+from kvconsole.devserver import NotStarted, only_one
+from kvconsole.serverprocess import command_of
+from tests.architecture.tree import CLONE
+from tests.running import read_logins
+
+
+def up(state: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "kvconsole.devserver", "--state", str(state), "--no-replay", *options]
+    return subprocess.Popen(command, cwd=CLONE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def address(process: subprocess.Popen[str]) -> str:
+    """The printed URL; every line before it is in the failure's message."""
+    said = []
+    assert process.stdout is not None
+    for line in process.stdout:
+        said.append(line)
+        if found := re.search(r"KV Console is at (\S+)", line):
+            return found[1]
+    raise AssertionError("".join(said)[-4000:])
+
+
+def mine(state: Path) -> list[str]:
+    """Command lines of processes that belong to this state directory, ours and the servers of it."""
+    from kvconsole.serverprocess import service_home
+
+    marks = [str(state), *(str(service_home(state / name)) for name in ("postgres", "valkey", "remote"))]
+    pids = [int(p) for p in os.listdir("/proc") if p.isdigit()] if Path("/proc/self").exists() else []
+    found = []
+    for pid in pids:
+        try:
+            environ = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+            where = os.readlink(f"/proc/{pid}/cwd")
+        except OSError:
+            continue
+        command = command_of(pid)
+        if pid != os.getpid() and any(m in command or m in where or f"={m}/" in environ for m in marks):
+            found.append(command[:120])
+    return found
+
+
+@pytest.fixture
+def state(tmp_path: Path):
+    """A state directory; what was kept in it, also elsewhere as root, goes."""
+    path = tmp_path / "dev"
+    yield path
+    if path.exists():
+        devserver.reset(path)
+
+
+@pytest.mark.walk
+@pytest.mark.timeout(400)
+def test_a_console_comes_up_twice_and_goes(state: Path) -> None:
+    first = up(state)
+    try:
+        url = address(first)
+        with urllib.request.urlopen(f"{url}/login") as page:
+            assert page.status == 200
+        logins = state / "logins"
+        assert logins.stat().st_mode & 0o777 == 0o600
+        assert len(read_logins(logins)) >= 5
+
+        second = up(state)
+        said, _ = second.communicate(timeout=60)
+        assert second.returncode == 1
+        assert f"already running from this directory: {url}" in said
+
+        first.kill()  # kill -9: nothing of it may be left
+        first.wait()
+        deadline = time.monotonic() + 20
+        while mine(state) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert mine(state) == []
+
+        again = up(state)
+        assert address(again) == url, "ports are kept"
+        before = time.monotonic()
+        again.send_signal(signal.SIGINT)
+        said, _ = again.communicate(timeout=60)
+        assert again.returncode == 0, said[-2000:]
+        assert time.monotonic() - before < 20
+        assert mine(state) == []
+    finally:
+        for process in (first,):
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def test_a_directory_has_one_console(tmp_path: Path) -> None:
+    with only_one(tmp_path) as lock:
+        lock.write("http://127.0.0.1:1\n")
+        lock.flush()
+        with (
+            pytest.raises(NotStarted, match=r"already running from this directory: http://127\.0\.0\.1:1"),
+            only_one(tmp_path),
+        ):
+            pass
+    with only_one(tmp_path):
+        pass
+
+
+def test_reset_keeps_nothing_but_the_lock(tmp_path: Path) -> None:
+    (tmp_path / "agents" / "a").mkdir(parents=True)
+    (tmp_path / "logins").touch()
+    (tmp_path / "lock").touch()
+    devserver.reset(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["lock"]
+
+
+def test_a_changed_migration_is_noticed() -> None:
+    assert devserver._digest_of_migrations() == devserver._digest_of_migrations()
