@@ -10,5 +10,6 @@ class TenantsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """The checks of `kvconsole.infra.access` are known to Django."""
+        """The checks of `kvconsole.infra.access` are known to Django, the authentication to drf-spectacular."""
         from kvconsole.infra import access  # noqa: F401
+        from tenants import schema  # noqa: F401
