@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from kvcore.events import Add, Adds, Item, Refused, decode_frame, decode_item
-from kvcore.fold import Cursor, Duplicate, Gap, Place, Reset, UnknownKey, IllegalTransition, apply, fold, reset
-from kvcore.keys import subkey, unpack
+from kvcore.fold import Cursor, Duplicate, Gap, IllegalTransition, Place, Reset, UnknownKey, apply, fold, reset
+from kvcore.keys import digest_add, subkey, unpack
 from kvcore.messages import (
     PROTOCOL,
     Answer,
@@ -114,10 +114,18 @@ class FarSide:
             self.ticket_key, node=node or self.node, ns=ns, gen=gen, expires_at=round(time.time() + seconds, 3)
         )
 
-    def command(self, kind: str, *, step: str, seconds: float = 30, key: Ed25519PrivateKey | None = None, **more) -> Signed:
+    def command(
+        self, kind: str, *, step: str, seconds: float = 30, key: Ed25519PrivateKey | None = None, **more
+    ) -> Signed:
         now = round(time.time(), 3)
         fields = dict(
-            v=PROTOCOL, step=step, kind=kind, node=self.node, order_hash="0" * 64, issued_at=now, expires_at=now + seconds
+            v=PROTOCOL,
+            step=step,
+            kind=kind,
+            node=self.node,
+            order_hash="0" * 64,
+            issued_at=now,
+            expires_at=now + seconds,
         )
         return seal("command", Command(**fields | more), (key or self.key).sign, self.public)
 
@@ -199,12 +207,17 @@ class FarSide:
                 )  # fmt: skip
         fences = [{"namespace": f.ns.hex(), "min_gen": f.min_gen} for f in self.fences[body["fence_seq"] :]]
         return {
-            "leases": leases, "ticket_key": self.ticket_key.hex(), "fence_seq": len(self.fences), "fences_after": fences,
+            "leases": leases, "ticket_key": self.ticket_key.hex(), "fence_seq": len(self.fences),
+            "fences_after": fences,
         }  # fmt: skip
 
     def say(self, state: str, *, fence_seq: int, **more) -> Answer:
         return Answer(
-            state=state, fence_seq=len(self.fences), fences_after=self.fences[fence_seq:], allowances=self.allowances, **more
+            state=state,
+            fence_seq=len(self.fences),
+            fences_after=self.fences[fence_seq:],
+            allowances=self.allowances,
+            **more,
         )
 
     def frame(self, body: bytes) -> Answer:
@@ -219,7 +232,10 @@ class FarSide:
             )  # fmt: skip
         if isinstance(verdict, Duplicate):
             return self.say(
-                "duplicate", fence_seq=frame.fence_seq, committed_seq=source.cursor.seq, expect_seq=source.cursor.seq + 1
+                "duplicate",
+                fence_seq=frame.fence_seq,
+                committed_seq=source.cursor.seq,
+                expect_seq=source.cursor.seq + 1,
             )
         if isinstance(verdict, Reset):
             changes, _ = reset(source.places)
@@ -279,7 +295,6 @@ class FarSide:
         if (report.boot, report.stream, report.seq) != (cursor.boot, cursor.stream, cursor.seq):
             self.counts["digest_stale"] += 1
             return self.say("stale", fence_seq=report.fence_seq)
-        from kvcore.keys import digest_add
 
         sums: dict[tuple[bytes, int, int, str], tuple[int, int, int]] = {}
         for p in source.places:

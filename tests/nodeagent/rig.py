@@ -46,7 +46,9 @@ class Rig:
         self.ring.grant([Lease(**{f: getattr(made, f) for f in made.__struct_fields__} | {"until": self.now + 300})])
         return self.ring.lease(made.ns, gen)
 
-    def ask(self, key: Lease, hash_ids: list[int], *, tokens: int | None = None, output: int = 0, size: int = 64) -> Result:
+    def ask(
+        self, key: Lease, hash_ids: list[int], *, tokens: int | None = None, output: int = 0, size: int = 64
+    ) -> Result:
         request = Request(
             request=secrets.token_hex(8), ns=key.ns, gen=key.gen, hash_ids=hash_ids, hash_tokens=size,
             input_length=len(hash_ids) * size if tokens is None else tokens, output_length=output,

@@ -71,7 +71,9 @@ def test_commands_are_signed_and_answered_once(far, joined, running):
     key = Ed25519PublicKey.from_public_bytes(far.node_key)
     key.verify(bytes.fromhex(signed.signature), signed_bytes("receipt", signed.body))
     assert loop.http.post("/v1/commands", content=body).content == answer.content
-    second = loop.http.post("/v1/commands", content=msgspec.json.encode(far.command("inventory", step=str(uuid.uuid4()))))
+    second = loop.http.post(
+        "/v1/commands", content=msgspec.json.encode(far.command("inventory", step=str(uuid.uuid4())))
+    )
     chained = msgspec.convert(msgspec.json.decode(second.content, type=Signed).body, Receipt)
     assert chained.prev == receipt_hash(receipt)
     eventually(lambda: far.counts["inventories"] >= 1)
@@ -92,7 +94,10 @@ def test_refusals(far, joined, running):
     assert loop.http.get("/v1/commands").status_code == 405
     assert loop.http.post("/v1/commands", content=b"{}").json()["code"] == "command-malformed"
     forged = far.command("ping", step="s", node="another")
-    assert loop.http.post("/v1/commands", content=msgspec.json.encode(forged)).json()["code"] == "command-not-for-this-node"
+    assert (
+        loop.http.post("/v1/commands", content=msgspec.json.encode(forged)).json()["code"]
+        == "command-not-for-this-node"
+    )
     eventually(lambda: any(b.refused for b in far.beats))
 
 

@@ -43,7 +43,13 @@ class Bench:
 
     def send(self, step="s1", kind="ping", *, key=CONSOLE, public=CONSOLE_PUBLIC, **more):
         fields = dict(
-            v=PROTOCOL, step=step, kind=kind, node="n1", order_hash="0" * 64, issued_at=self.now, expires_at=self.now + 30
+            v=PROTOCOL,
+            step=step,
+            kind=kind,
+            node="n1",
+            order_hash="0" * 64,
+            issued_at=self.now,
+            expires_at=self.now + 30,
         )
         return self.executor.execute(msgspec.json.encode(seal("command", Command(**fields | more), key.sign, public)))
 
@@ -92,7 +98,10 @@ def test_receipts_are_chained(bench):
 
 
 def test_what_cannot_be_done_has_a_receipt_too(bench):
-    assert (receipt(bench.send("a", "unheard-of")).outcome, receipt(bench.send("b", "digest")).outcome) == ("refused", "failed")
+    assert (receipt(bench.send("a", "unheard-of")).outcome, receipt(bench.send("b", "digest")).outcome) == (
+        "refused",
+        "failed",
+    )
     assert receipt(bench.send("b", "digest")).detail == {"error": "RuntimeError"}
 
 

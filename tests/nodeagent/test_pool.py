@@ -52,7 +52,9 @@ def check(rig: Rig) -> None:
 
 
 STEP = st.one_of(
-    st.tuples(st.just("ask"), st.integers(0, 1), st.lists(st.integers(0, 6), min_size=1, max_size=6), st.integers(0, 200)),
+    st.tuples(
+        st.just("ask"), st.integers(0, 1), st.lists(st.integers(0, 6), min_size=1, max_size=6), st.integers(0, 200)
+    ),
     st.tuples(st.just("wait"), st.integers(1, 400)),
     st.tuples(st.just("relieve")),
     st.tuples(st.just("spoil"), st.integers(0, 50)),
@@ -156,7 +158,9 @@ def test_a_hit_below_is_promoted(rig):
     for i in range(8):
         rig.ask(key, [100 + i, 200 + i, 300 + i])
         rig.settle()
-    low = next(r for r in rig.pool.runs.values() if Tier.HBM not in r.copies and Tier.SSD not in r.copies and not r.depth)
+    low = next(
+        r for r in rig.pool.runs.values() if Tier.HBM not in r.copies and Tier.SSD not in r.copies and not r.depth
+    )
     tier = next(iter(low.copies))
     seen = len(rig.items(Move))
     assert rig.pool.use(low, rig.now) is tier

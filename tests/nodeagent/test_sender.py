@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kvcore.events import Add, Drop, Mark
-from kvcore.keys import digest_add, unpack
+from kvcore.keys import digest_add
 from kvcore.messages import DigestLine
 from nodeagent.agent import client
 from nodeagent.config import Ingest
@@ -238,7 +238,9 @@ def test_a_stale_inventory_is_made_anew(far, source):
     run(go())
 
 
-@pytest.mark.parametrize(("status", "code"), [(400, "malformed-frame"), (413, "frame-too-large"), (403, "foreign-token")])
+@pytest.mark.parametrize(
+    ("status", "code"), [(400, "malformed-frame"), (413, "frame-too-large"), (403, "foreign-token")]
+)
 def test_what_the_console_will_not_take_is_not_sent_for_ever(far, source, status, code):
     async def go():
         far.status, far.problem = status, code

@@ -63,7 +63,9 @@ def test_a_server_that_refuses_is_a_full_tier(again, store):
 
 
 def test_nobody_there(tmp_path):
-    tier = ValkeyTier("redis://127.0.0.1:1", node="n", capacity_bytes=CAPACITY, keys=KeyFile(tmp_path / "k"), enc_key=enc)
+    tier = ValkeyTier(
+        "redis://127.0.0.1:1", node="n", capacity_bytes=CAPACITY, keys=KeyFile(tmp_path / "k"), enc_key=enc
+    )
     with pytest.raises(TierDown):
         tier.probe()
     with pytest.raises(TierDown):

@@ -1,0 +1,144 @@
+"""The agent as a process: started, killed at any moment, started again."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+
+from nodeagent.__main__ import main
+from tests.nodeagent.conftest import eventually
+from tests.nodeagent.farside import held
+from tests.nodeagent.test_agent import drive
+
+CLONE = Path(__file__).resolve().parents[2]
+
+
+class Process:
+    """`python -m nodeagent run` with the calls of a driver."""
+
+    def __init__(self, home, *options, stdin=subprocess.DEVNULL):
+        self.home, self.log = home, home.path / "log"
+        with self.log.open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "nodeagent", "run", "--dir", str(home.path), *options],
+                cwd=CLONE, stdin=stdin, stdout=out, stderr=out,
+            )  # fmt: skip
+        self.http = httpx.Client(base_url=f"http://{home.load().listen}", trust_env=False, timeout=10)
+        eventually(self.up, 30)
+
+    def up(self):
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            return self.http.get("/healthz").status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def inventory(self):
+        token = self.home.read_secret("drive.token").decode()
+        return self.http.get("/v1/inventory", headers={"authorization": f"Bearer {token}"}).json()
+
+    def status(self):
+        return self.http.get("/v1/status").json()
+
+    def end(self, number=signal.SIGKILL):
+        self.http.close()
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(15)
+
+
+@pytest.fixture
+def start():
+    processes = []
+
+    def make(home, *options, **more):
+        processes.append(Process(home, *options, **more))
+        return processes[-1]
+
+    yield make
+    for p in processes:
+        p.end()
+
+
+@pytest.mark.walk
+def test_killed_at_any_moment_the_console_ends_with_what_is_held(far, joined, start):
+    ns, home = far.namespace(), joined()
+    for life in range(3):
+        agent = start(home)
+        began = time.monotonic()
+        while time.monotonic() - began < 0.6 + 0.3 * life:
+            drive(agent, far, ns, 4, seed=int(time.monotonic() * 1000) % 90 + 2, shared=1, own=4, output=40)
+        agent.end(signal.SIGKILL)
+    agent = start(home)
+    eventually(lambda: agent.status()["idle"], 20)
+    assert far.believed("reference") == held(agent.inventory(), "reference")
+    assert {x[0] for x in far.believed("reference")} == {"ssd"}
+    assert drive(agent, far, ns, 2).status_code == 200
+    assert agent.end(signal.SIGTERM) == 0
+    text = agent.log.read_text()
+    assert ns.hex() not in text
+    assert "kvc_node" not in text
+
+
+@pytest.mark.walk
+def test_supervised_it_ends_when_the_pipe_closes(joined, start):
+    read, write = os.pipe()
+    agent = start(joined(), "--supervised", stdin=read)
+    os.close(read)
+    assert agent.process.poll() is None
+    os.close(write)
+    assert agent.process.wait(15) == 0
+
+
+@pytest.mark.walk
+def test_status_and_inventory_print_what_the_running_agent_says(far, joined, start, capsys):
+    home = joined()
+    assert main(["status", "--dir", str(home.path)]) == 1
+    assert "no agent answers" in capsys.readouterr().err
+    agent = start(home)
+    drive(agent, far, far.namespace(), 1)
+    assert main(["status", "--dir", str(home.path)]) == 0
+    status = json.loads(capsys.readouterr().out)
+    assert status["tiers"]["hbm"]["emulated"] is True
+    assert main(["inventory", "--dir", str(home.path)]) == 0
+    assert json.loads(capsys.readouterr().out)["lists"][0]["tier"] == "hbm"
+    token = home.read_secret("drive.token").decode()
+    packed = agent.http.get(
+        "/v1/inventory", headers={"authorization": f"Bearer {token}", "accept": "application/msgpack"}
+    )
+    assert msgspec.msgpack.decode(packed.content)["node"] == far.node
+
+
+def test_join_from_the_command_line(far, tmp_path, capsys, monkeypatch):
+    directory = tmp_path / "a"
+    line = [
+        "join",
+        "--console",
+        far.url,
+        "--dir",
+        str(directory),
+        "--name",
+        "n9",
+        "--profile",
+        "ref-64",
+        "--tier",
+        "hbm=1MiB",
+    ]
+    assert main([*line, "--token", far.enrolment_token]) == 0
+    assert "n9 is enrolled" in capsys.readouterr().out
+    assert main([*line, "--token", far.enrolment_token]) == 1
+    assert "belongs to an agent" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", io.StringIO("no-token\n"))
+    line[4] = str(tmp_path / "b")
+    assert main([*line, "--token", "-"]) == 1
+    assert main(["run", "--dir", str(tmp_path / "none")]) == 1
+    with pytest.raises(SystemExit):
+        main(["dance"])
