@@ -29,6 +29,7 @@ from kvcore.dialects.vllm import decode_batch
 from kvcore.events import Gap, Refused
 from nodeagent.agent import TOKEN_FILE, client
 from nodeagent.config import ConfigError, Home
+from nodeagent.engines.endpoints import Endpoint, discovered, endpoints_of
 from nodeagent.engines.stream import Apply, Lost, Reborn, Replay, Step, Stream
 from nodeagent.engines.vllm import Source, Vllm
 from nodeagent.keys import KeyRing, LeaseKeeper
@@ -43,16 +44,6 @@ ASIDE_MAX = 1000
 RCVHWM = 100_000
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one rank of an engine publishes."""
-
-    rank: int
-    engine: str
-    replay: str | None = None
-    topic: str = ""
-    bind: bool = False
-
-
 class Lane:
     """One rank: its sockets, its sequence, its engine's hashes, its outbox."""
 
@@ -64,12 +55,21 @@ class Lane:
         """Batches set aside because they do not say whose they are: (time, bytes); their content is not kept."""
         self.asked_at: float | None = None
         self._context = context
-        self.sub = context.socket(zmq.SUB)
+        self.sub: Any = None
+        self.dealer: Any = None
+
+    def open(self) -> None:
+        """The rank is heard from now on.
+
+        Raises:
+            zmq.ZMQError: the endpoint cannot be used.
+        """
+        endpoint = self.endpoint
+        self.sub = self._context.socket(zmq.SUB)
         self.sub.setsockopt(zmq.LINGER, 0)
         self.sub.setsockopt(zmq.RCVHWM, RCVHWM)
         self.sub.setsockopt(zmq.SUBSCRIBE, endpoint.topic.encode())
         (self.sub.bind if endpoint.bind else self.sub.connect)(endpoint.engine)
-        self.dealer: Any = None
 
     def start(self) -> None:
         """The ring is asked for what it has."""
@@ -115,7 +115,8 @@ class Lane:
 
     def close(self) -> None:
         """The sockets are closed."""
-        self.sub.close()
+        if self.sub is not None:
+            self.sub.close()
         self._hang_up()
 
     def _over(self) -> None:
@@ -192,7 +193,13 @@ class Listener:
         self._thread = threading.Thread(target=self._run, name="listen", daemon=True)
 
     def start(self) -> None:
-        """Receives from now on."""
+        """Receives from now on.
+
+        Raises:
+            zmq.ZMQError: an endpoint cannot be used; `stop` has to be called all the same.
+        """
+        for lane in self.lanes:
+            lane.open()
         self._thread.start()
 
     def stop(self) -> None:
@@ -257,55 +264,6 @@ class Listener:
 _ORDINARY = frozenset({"batches", "replays", "reborn", "stored", "removed", "cleared", "adopted", "quarantined"})
 
 
-def with_port(endpoint: str, add: int) -> str:
-    """The endpoint of another rank: engines add the rank to the port of both endpoints, or a suffix to a name."""
-    if not add:
-        return endpoint
-    if endpoint.startswith("inproc://"):
-        return f"{endpoint}_dp{add}"
-    head, _, port = endpoint.rpartition(":")
-    return f"{head}:{int(port) + add}"
-
-
-def endpoints_of(engine: str, replay: str | None, *, ranks: int, bind: bool, topic: str = "") -> list[Endpoint]:
-    """One endpoint per rank, by the engines' rule for ports."""
-    return [
-        Endpoint(
-            rank=r, engine=with_port(engine, r), replay=replay and with_port(replay, r), bind=bind, topic=topic
-        )
-        for r in range(ranks)
-    ]  # fmt: skip
-
-
-def discovered(sources: dict[str, Any], host: str) -> list[Endpoint]:
-    """The endpoints that `/kv_event_sources` tells, in order of rank.
-
-    Raises:
-        ConfigError: the answer is not a map of ranks to endpoints.
-    """
-    out = []
-    for rank, source in sources.items():
-        endpoint = source.get("endpoint") if isinstance(source, dict) else None
-        if not rank.isdigit() or not isinstance(endpoint, str):
-            raise ConfigError("/kv_event_sources: not a map of ranks to endpoints")
-        replay = source.get("replay_endpoint")
-        out.append(
-            Endpoint(rank=int(rank), engine=_reachable(endpoint, host),
-                     replay=_reachable(replay, host) if isinstance(replay, str) else None,
-                     topic=str(source.get("topic") or ""))
-        )  # fmt: skip
-    if not out or sorted(e.rank for e in out) != list(range(len(out))):
-        raise ConfigError("/kv_event_sources: ranks are missing")
-    return sorted(out, key=lambda e: e.rank)
-
-
-def _reachable(endpoint: str, host: str) -> str:
-    """The endpoint as seen from here: an engine that binds everywhere is reached by its host's name."""
-    for everywhere in ("*", "0.0.0.0", "[::]"):  # noqa: S104 - read, not bound
-        endpoint = endpoint.replace(f"//{everywhere}:", f"//{host}:")
-    return endpoint
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m nodeagent listen", description=__doc__)
     parser.add_argument("--dir", required=True, help="the agent's directory, made by join")
@@ -359,8 +317,8 @@ async def _serve(args: argparse.Namespace, home: Home, endpoints: list[Endpoint]
         Outbox(args.source, e.rank, boot=str(uuid.uuid4()), shards=config.shards, limit_bytes=config.outbox_bytes)
         for e in endpoints
     ]
-    listener = Listener(source, endpoints, ring, outboxes)
     http = client(home.read_secret(TOKEN_FILE).decode().strip())
+    listener = Listener(source, endpoints, ring, outboxes)
     keeper = LeaseKeeper(ring, http, config.console_url.rstrip("/") + "/api/v1/key-leases")
     sender = Sender(config.node, outboxes, ring, client=http, ingest=config.ingest, refused=listener.refused)
     over = asyncio.Event()
@@ -369,11 +327,11 @@ async def _serve(args: argparse.Namespace, home: Home, endpoints: list[Endpoint]
         loop.add_signal_handler(number, over.set)
     if args.supervised:
         threading.Thread(target=lambda: (sys.stdin.read(), loop.call_soon_threadsafe(over.set)), daemon=True).start()
-    await keeper.renew()
-    listener.start()
     tasks = [asyncio.create_task(sender.run()), asyncio.create_task(keeper.keep()), asyncio.create_task(over.wait())]
-    print(f"nodeagent listen: {args.source}, {len(endpoints)} rank(s)", flush=True)
     try:
+        await keeper.renew()
+        listener.start()
+        print(f"nodeagent listen: {args.source}, {len(endpoints)} rank(s)", flush=True)
         while not over.is_set() and listener.failed is None and not any(t.done() for t in tasks):
             home.write("listen.json", msgspec.json.encode(listener.status()))
             await asyncio.wait(tasks, timeout=2.0, return_when=asyncio.FIRST_COMPLETED)

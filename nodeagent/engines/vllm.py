@@ -43,13 +43,14 @@ class Vllm:
 
     def __init__(self, source: Source, ring: KeyRing, keymap: KeyMap | None = None) -> None:
         self.source, self.ring = source, ring
-        self.map = keymap or KeyMap()
+        self.map = KeyMap() if keymap is None else keymap
         self.counts: Counter[str] = Counter()
         """Events by what came of them, and refusals by code."""
         self.last_ts = 0.0
         self._drops: list[tuple[Space, Tier, bytes]] = []
         self._leases: dict[tuple[bytes, int], Lease] = {}
         self._by_tag: dict[bytes, Lease] = {}
+        self._adapters: dict[tuple[bytes, int], str | None] = {}
 
     def items(self, batch: Batch) -> list[Item]:
         """What the batch says, in order. Afterwards nothing of its tokens is kept but what waits in quarantine."""
@@ -194,18 +195,29 @@ class Vllm:
             )
         assert event.tokens is not None  # placeholders went another way
         tokens, above = token_bytes(event.tokens), parent.key if parent else None
-        adapter = event.lora if parent is None and not event.salt_tags else None
+        adapter = self._foreign_adapter(event, lease) if parent is None else None
         if event.extras is None and adapter is None:
             return chain_keys(tokens, block_tokens=event.block_tokens, blk=lease.blk, parent=above)
         step, at, out = 4 * event.block_tokens, above or ROOT, []
         extras = list(event.extras or (None,) * len(event.hashes))
-        if adapter is not None:  # the default namespace knows no adapter: the name keeps its blocks apart
+        if adapter is not None:
             extras[0] = extra_digest([adapter, extras[0]])
         for i, extra in enumerate(extras):
             content = at + tokens[i * step : (i + 1) * step] + (extra or b"")
             at = hashlib.blake2b(content, key=lease.blk, digest_size=KEY_BYTES).digest()
             out.append(at)
         return out
+
+    def _foreign_adapter(self, event: Stored, lease: Lease) -> str | None:
+        """The adapter's name where the namespace does not stand for it: it must keep equal tokens apart.
+
+        A salted namespace is of one adapter (or none), the one it is first seen with; the default one is of none.
+        """
+        own = self._adapters.setdefault((lease.ns, lease.gen), event.lora) if event.salt_tags else None
+        if event.lora == own:
+            return None
+        self.counts["adapter-mismatch"] += bool(event.salt_tags)
+        return event.lora or "no adapter"
 
     def _hold(
         self, event: Stored, space: Space, keys: list[bytes], parent: bytes | None, gone: set[bytes], out: list[Item]
