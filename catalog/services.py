@@ -257,9 +257,7 @@ def command_order(
 
 def _wake_sender(step: str) -> None:
     """A hint to a worker. Without a broker nothing is lost: `commands_due` finds the row."""
-    from celery import current_app  # type: ignore[import-untyped]
-
-    current_app.send_task("catalog.command_send", args=[step], retry=False, ignore_result=True)
+    import_string(settings.TASK_SENDER)("catalog.command_send", step)
 
 
 class OfGeneration(Protocol):

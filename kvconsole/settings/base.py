@@ -181,6 +181,8 @@ CHANNEL_LAYERS = {
         "CONFIG": {"hosts": [VALKEY_URL], "prefix": "kvc"},
     }
 }
+TASK_SENDER = "kvconsole.celery.send"
+"""How an app wakes a worker without knowing Celery: called with a task's name and an id."""
 CELERY_BROKER_URL = VALKEY_URL
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True

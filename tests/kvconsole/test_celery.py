@@ -1,6 +1,11 @@
 """The task list is closed, and what beat sends exists."""
 
-from kvconsole.celery import TASKS, app
+import json
+
+import redis
+
+from kvconsole.celery import TASKS, app, send
+from kvconsole.embedded import Valkey
 
 
 def test_only_named_modules_are_imported() -> None:
@@ -21,3 +26,18 @@ def test_messages_carry_names_and_ids_only() -> None:
     assert app.conf.task_acks_late
     assert app.conf.task_ignore_result
     assert app.conf.result_backend is None
+
+
+def test_what_is_sent_reaches_our_broker_with_name_and_id(valkey: Valkey) -> None:
+    with redis.Redis.from_url(valkey.url) as broker, app.connection_for_write(url=valkey.url) as connection:
+        app.send_task("catalog.command_send", args=["an-id"], connection=connection, ignore_result=True)
+        message = json.loads(broker.lpop("kvc-celery:celery"))
+    assert message["headers"]["task"] == "catalog.command_send"
+    assert message["headers"]["argsrepr"] in ("['an-id']", "('an-id',)")
+
+
+def test_sending_is_named_in_settings() -> None:
+    from django.conf import settings
+    from django.utils.module_loading import import_string
+
+    assert import_string(settings.TASK_SENDER) is send
