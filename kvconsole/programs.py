@@ -91,6 +91,7 @@ class Site:
         with os.fdopen(fd, "w") as f:
             json.dump(known, f)
         (state / "keys").mkdir(mode=0o700, exist_ok=True)
+        self.ingest_urls: list[str] = []  # where agents find the writer, if not where it listens
         self.ports = {name: int(known[name]) for name in ("web", "ingest", "commander")}
         self._secrets = {
             "KVC_SECRET_KEY": known["KVC_SECRET_KEY"],
@@ -119,7 +120,7 @@ class Site:
             "KVC_ENV": self.kind,
             "DJANGO_SETTINGS_MODULE": f"kvconsole.settings.{self.kind}",
             "KVC_CONSOLE_URL": self.url("web"),
-            "KVC_INGEST_URLS": self.url("ingest"),
+            "KVC_INGEST_URLS": ",".join(self.ingest_urls or [self.url("ingest")]),
             "KVC_COMMANDER_URL": self.url("commander"),
             "KVC_VALKEY_URL": self.valkey_url,
             "PYTHONUNBUFFERED": "1",
