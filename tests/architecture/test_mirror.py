@@ -11,10 +11,6 @@ from tests.architecture.tree import CLONE, code, name
 ALLOWED: dict[str, str] = {
     "kvconsole/asgi.py": "composition; every walk starts it",
     "kvconsole/wsgi.py": "composition; started by tests/kvconsole/test_settings.py",
-    "kvconsole/settings/base.py": "tests/kvconsole/test_settings.py covers the settings together",
-    "kvconsole/settings/dev.py": "tests/kvconsole/test_settings.py covers the settings together",
-    "kvconsole/settings/prod.py": "tests/kvconsole/test_settings.py covers the settings together",
-    "kvconsole/settings/test.py": "the settings that tests run with",
 }
 
 
