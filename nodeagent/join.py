@@ -63,7 +63,7 @@ def join(home: Home, *, console_url: str, token: str, draft: dict[str, Any], cli
     trial = _config(draft, node="-", console_url=base, key=console_key, ingest=[Ingest(0, base)], shards=1)
     body = {
         "enrolment_token": token, "public_key": public.hex(), "agent_url": trial.agent_url, "agent_version": VERSION,
-        "tiers": describe_config(trial), "engine": describe() | {"profile": trial.profile},
+        "tiers": describe_config(trial), "engine": describe(), "profile": trial.profile,
     }  # fmt: skip
     enrolled = _ask(client.post, f"{base}/api/v1/nodes:enrol", _Enrolled, json=body)
     if enrolled.console_public_key.lower() != console_key:
