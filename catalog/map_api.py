@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 from django.http import HttpResponse
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -22,6 +23,7 @@ from kvcore.blocks import TIERS
 _HOUR = 3_600
 
 
+@extend_schema_field(OpenApiTypes.STR)
 class When(serializers.Field[datetime, Any, str, Any]):
     """Seconds since 1970 or RFC 3339."""
 
