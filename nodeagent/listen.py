@@ -26,10 +26,11 @@ import zmq
 
 from kvcore.blocks import Tier
 from kvcore.dialects.vllm import decode_batch
-from kvcore.events import Gap, Refused
+from kvcore.events import Gap, Item, Refused
 from nodeagent.agent import TOKEN_FILE, client
 from nodeagent.config import ConfigError, Home
 from nodeagent.engines.endpoints import Endpoint, discovered, endpoints_of
+from nodeagent.engines.gather import Gatherer
 from nodeagent.engines.stream import Apply, Lost, Reborn, Replay, Step, Stream
 from nodeagent.engines.vllm import Source, Vllm
 from nodeagent.keys import KeyRing, LeaseKeeper
@@ -39,7 +40,7 @@ from nodeagent.sender import Sender
 END = b"\xff" * 8
 REPLAY_SECONDS = 10.0
 """Longest silence of a ring that was asked."""
-ADOPT_SECONDS = 0.5
+ADOPT_SECONDS = 0.25
 ASIDE_MAX = 1000
 RCVHWM = 100_000
 
@@ -49,6 +50,7 @@ class Lane:
 
     def __init__(self, endpoint: Endpoint, engine: Vllm, outbox: Outbox, *, ranks: int, context: Any) -> None:
         self.endpoint, self.engine, self.outbox, self.ranks = endpoint, engine, outbox, ranks
+        self.gatherer = Gatherer()
         self.stream = Stream(has_ring=endpoint.replay is not None)
         self.counts: Counter[str] = Counter()
         self.aside: deque[tuple[float, int]] = deque(maxlen=ASIDE_MAX)
@@ -109,9 +111,12 @@ class Lane:
         if self.asked_at is not None and now - self.asked_at > REPLAY_SECONDS:
             self.counts["replay-timeout"] += 1
             self._over()
-        items = self.engine.adopt()
-        if items:
-            self.outbox.put(*items)
+        self._put(self.engine.adopt())
+        self._tell(self.gatherer.due(now))
+
+    def finish(self) -> None:
+        """Nothing is held back any more."""
+        self._tell(self.gatherer.flush())
 
     def close(self) -> None:
         """The sockets are closed."""
@@ -138,6 +143,7 @@ class Lane:
                     self.counts["reborn"] += 1
                     self._hang_up()
                     self.engine.reset()
+                    self.gatherer.forget()
                     self.outbox.reborn(str(uuid.uuid4()))
                 case Lost(reason=reason):
                     self._lost(f"lost-{reason}", reason)
@@ -167,13 +173,19 @@ class Lane:
             self.aside.append((time.time(), len(payload)))
             self._lost("missing-dp-rank" if batch.rank is None else "rank-mismatch", "decode")
             return
-        items = self.engine.items(batch)
+        self._put(self.engine.items(batch))
+
+    def _put(self, items: list[Item]) -> None:
+        if items:
+            self._tell(self.gatherer.put(items, time.monotonic()))
+
+    def _tell(self, items: list[Item]) -> None:
         if items:
             self.outbox.put(*items)
 
     def _lost(self, code: str, reason: str) -> None:
         self.counts[code] += 1
-        self.outbox.put(Gap(since=time.time(), reason=reason))
+        self._put([Gap(since=time.time(), reason=reason)])
 
 
 class Listener:
@@ -208,6 +220,7 @@ class Listener:
         if self._thread.is_alive():
             self._thread.join()
         for lane in self.lanes:
+            lane.finish()
             lane.close()
         self._context.term()
 
@@ -219,7 +232,8 @@ class Listener:
             "lanes": [
                 {
                     "rank": lane.endpoint.rank, "next_seq": lane.stream.expected, "replaying": lane.stream.replaying,
-                    "held": lane.stream.held, "aside": len(lane.aside), "blocks": len(lane.engine.map),
+                    "held": lane.stream.held, "gathering": lane.gatherer.held, "aside": len(lane.aside),
+                    "blocks": len(lane.engine.map),
                     "quarantined": lane.engine.map.waiting, "quarantined_bytes": lane.engine.map.waiting_bytes,
                     "counts": dict(lane.counts), "events": dict(lane.engine.counts),
                 }

@@ -35,7 +35,7 @@ def tier_of(medium: str | None, locality: str | None = None) -> Tier:
     return Tier.REMOTE if tier is Tier.SSD and locality is not None and locality.upper() == "REMOTE" else tier
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
+class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Consecutive blocks of one chain came to a tier.
 
     `tokens`: undecoded array of the range's token ids, None in a placeholder: the engine tells only that a block it
@@ -58,7 +58,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     kind: str | None = None
 
 
-class Removed(msgspec.Struct, frozen=True, kw_only=True):
+class Removed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One physical copy of each block left a tier."""
 
     hashes: list[bytes]
@@ -72,7 +72,7 @@ class Cleared(msgspec.Struct, frozen=True):
     tiers: tuple[Tier, ...] = (Tier.HBM,)
 
 
-class Bad(msgspec.Struct, frozen=True):
+class Bad(msgspec.Struct, frozen=True, gc=False):
     """An event that was refused; its neighbours were not."""
 
     index: int
@@ -83,7 +83,7 @@ class Bad(msgspec.Struct, frozen=True):
 Event = Stored | Removed | Cleared | Bad
 
 
-class Batch(msgspec.Struct, frozen=True):
+class Batch(msgspec.Struct, frozen=True, gc=False):
     """One message of an engine's publisher. `rank` None = the engine did not say."""
 
     ts: float

@@ -78,19 +78,19 @@ _Array = _StoredArray | _RemovedArray | _ClearedArray
 _Map = _StoredMap | _RemovedMap | _ClearedMap
 
 
-class _Batch(msgspec.Struct, array_like=True):
+class _Batch(msgspec.Struct, array_like=True, gc=False):
     ts: float
     events: list[Raw]
     rank: int | None = None
 
 
-class _ArrayBatch(msgspec.Struct, array_like=True):
+class _ArrayBatch(msgspec.Struct, array_like=True, gc=False):
     ts: float
     events: list[_Array]
     rank: int | None = None
 
 
-class _MapBatch(msgspec.Struct, array_like=True):
+class _MapBatch(msgspec.Struct, array_like=True, gc=False):
     ts: float
     events: list[_Map]
     rank: int | None = None

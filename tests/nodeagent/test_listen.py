@@ -67,8 +67,8 @@ def ring() -> KeyRing:
 def listening(endpoints: list[Endpoint], keys: KeyRing | None = None) -> Iterator[tuple[Listener, list[Told]]]:
     boxes = [Told("e", e.rank, boot=f"boot-{e.rank}") for e in endpoints]
     listener = Listener(Source(name="e", default=A, bytes_per_token=64), endpoints, keys or ring(), boxes)
-    listener.start()
     try:
+        listener.start()
         time.sleep(0.2)  # a SUB hears nothing before it is connected; without a ring that would be a loss
         yield listener, boxes
         assert listener.failed is None
@@ -238,14 +238,13 @@ def test_a_single_rank_need_not_be_named() -> None:
 
 
 def test_the_engine_may_connect_to_us() -> None:
-    free = zmq.Context.instance().socket(zmq.PUB)
-    port = free.bind_to_random_port("tcp://127.0.0.1")
-    free.close()
-    end = Endpoint(rank=0, engine=f"tcp://127.0.0.1:{port}", bind=True)
-    with listening([end]) as (_, (box,)), Publisher(connect=end.engine) as p:
-        time.sleep(0.3)
-        p.publish(stored(1))
-        eventually(lambda: len(box.world()) == 1)
+    end = Endpoint(rank=0, engine="tcp://127.0.0.1:*", bind=True)
+    with listening([end]) as (listener, (box,)):
+        bound = listener.lanes[0].sub.getsockopt(zmq.LAST_ENDPOINT).decode()
+        with Publisher(connect=bound) as p:
+            time.sleep(0.3)
+            p.publish(stored(1))
+            eventually(lambda: len(box.world()) == 1)
 
 
 def test_what_waited_is_adopted_when_its_lease_comes(monkeypatch: pytest.MonkeyPatch) -> None:
