@@ -230,7 +230,8 @@ class Agent:
         return {"blocks": self._blocks()}
 
     def _digest(self, command: Command) -> dict[str, Any]:
-        lines = self.pool.digests(frozenset(self.pool.order))
+        with self.pool.lock:
+            lines = self.pool.digests(frozenset(self.pool.order))
         return {
             "blocks": self._blocks(),
             "lines": [

@@ -157,3 +157,71 @@ def test_a_lossy_road_ends_in_the_same_picture(far, joined, running):
     eventually(lambda: loop.status()["idle"], 20)
     assert far.counts["frame_Duplicate"] > 0
     assert far.believed("reference") == held(loop.inventory(), "reference")
+
+
+def test_allowances_are_quotas(far, joined, running):
+    ns = far.namespace()
+    loop = running(joined())
+    results(drive(loop, far, ns, 4))
+    far.allowances = {"version": 1, "quotas": {ns.hex(): {"hbm": 10 * 1104, "tape": 5}, "xyz": {"hbm": 1}, "00": 7}}
+    eventually(lambda: loop.status()["dropped_blocks"].get("hbm/quota", 0) > 0)
+    eventually(lambda: loop.status()["idle"])
+    assert loop.status()["tiers"]["hbm"]["blocks"] <= 10
+    assert far.believed("reference") == held(loop.inventory(), "reference")
+
+
+def test_a_digest_command_names_every_line(far, joined, running):
+    ns = far.namespace()
+    loop = running(joined())
+    results(drive(loop, far, ns, 1))
+    answer = loop.http.post("/v1/commands", content=msgspec.json.encode(far.command("digest", step="d1")))
+    receipt = msgspec.convert(msgspec.json.decode(answer.content, type=Signed).body, Receipt)
+    blocks = receipt.detail["blocks"]["hbm"]
+    assert [line[:5] for line in receipt.detail["lines"]] == [[ns.hex(), "1", 0, "hbm", blocks]]
+    assert receipt.positions[0].source == "reference"
+
+
+def test_bodies_have_a_limit(far, joined, running):
+    ns = far.namespace()
+    loop = running(joined())
+    assert loop.http.post("/v1/requests", content=bytes(9 * 2**20)).json()["code"] == "request-too-large"
+    many = {
+        "ticket": far.ticket(ns),
+        "requests": [{"request": "r", "ns": ns, "gen": 1, "hash_ids": [], "input_length": 1}] * 1025,
+    }
+    assert loop.http.post("/v1/requests", content=msgspec.msgpack.encode(many)).json()["code"] == "request-too-large"
+
+
+def test_without_ticket_keys_nothing_is_taken(far, joined, running):
+    far.status = 503
+    loop = running(joined())
+    assert drive(loop, far, far.namespace(), 1).json()["code"] == "lease-over"
+
+
+def test_the_remote_store_is_a_second_source(far, joined, running, tmp_path_factory):
+    from kvconsole.embedded import Valkey
+    from nodeagent.config import TierConfig
+    from tests.nodeagent.conftest import SMALL
+
+    base = tmp_path_factory.mktemp("remote")
+    store = Valkey(base, persist=False, test=True)
+    store.start()
+    try:
+        tiers = {"hbm": SMALL["hbm"], "remote": TierConfig(capacity_bytes=8 * 2**20)}
+        ns = far.namespace()
+        loop = running(joined(tiers, remote_url=store.url))
+        for i in range(12):
+            results(drive(loop, far, ns, 4, seed=i))
+        eventually(lambda: loop.status()["idle"])
+        assert far.believed("remote") == held(loop.inventory(), "remote") != set()
+        before = far.believed("reference")
+        store.stop()
+        store.start()
+        eventually(lambda: loop.status()["tiers"]["remote"]["blocks"] == 0, 20)
+        eventually(lambda: loop.status()["idle"], 20)
+        assert far.believed("reference") == before
+        with far.lock:
+            assert far.sources["remote", 0].cursor.old_boots  # the console has seen the store's old life end
+        loop.end()
+    finally:
+        store.remove()

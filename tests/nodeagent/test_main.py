@@ -142,3 +142,9 @@ def test_join_from_the_command_line(far, tmp_path, capsys, monkeypatch):
     assert main(["run", "--dir", str(tmp_path / "none")]) == 1
     with pytest.raises(SystemExit):
         main(["dance"])
+
+
+def test_listen_has_its_own_command_line(capsys):
+    with pytest.raises(SystemExit):
+        main(["listen", "--help"])
+    assert "usage" in capsys.readouterr().out

@@ -1,0 +1,163 @@
+"""What happens to blocks on their way down when a medium will not take them or they are spoiled."""
+
+import pytest
+
+from kvcore.blocks import BlockState, Tier
+from kvcore.events import Drop, State
+from nodeagent.tiers.base import TierDown, TierFull, TierReset
+from tests.nodeagent.rig import Rig, blocks
+from tests.nodeagent.test_pool import check, spoil
+
+
+@pytest.fixture
+def rig(tmp_path):
+    rig = Rig(tmp_path, {"hbm": blocks(40), "dram": blocks(40), "ssd": blocks(80)})
+    rig.pool.on_reset = lambda tier, boot: None
+    yield rig
+    rig.close()
+
+
+def one(rig, ids=(1,)):
+    key = rig.lease()
+    rig.ask(key, list(ids))
+    return key, next(iter(rig.pool.runs.values()))
+
+
+def down(rig, tier, run):
+    rig.relief.evict(tier, [(run, run.copies[tier])], rig.now)
+    rig.pool.teller.flush()
+
+
+def test_a_spoiled_block_does_not_go_down(rig):
+    _, run = one(rig)
+    spoil(rig, 0)
+    down(rig, Tier.HBM, run)
+    assert run.copies == {}
+    assert [s.state for s in rig.items(State)] == ["quarantined"]
+    assert [d.reason for d in rig.items(Drop)] == ["engine"]
+    check(rig)
+
+
+def test_without_a_lease_nothing_goes_to_ssd(rig):
+    _, run = one(rig)
+    down(rig, Tier.HBM, run)
+    rig.now += 301
+    down(rig, Tier.DRAM, run)
+    assert run.copies == {}
+    assert [d.reason for d in rig.items(Drop)] == ["watermark"]
+    check(rig)
+
+
+def test_without_a_lease_ssd_is_dropped_unread(tmp_path):
+    rig = Rig(tmp_path, {"hbm": blocks(40), "ssd": blocks(80), "dram": blocks(40)})
+    _, run = one(rig)
+    for tier in (Tier.HBM, Tier.DRAM):
+        down(rig, tier, run)
+    assert list(run.copies) == [Tier.SSD]
+    rig.now += 301
+    rig.pool.order.append(Tier.DRAM)  # as if something colder took memory's blocks
+    rig.relief._demote(Tier.SSD, Tier.DRAM, [(run, run.copies[Tier.SSD])], rig.now)
+    rig.pool.teller.flush()
+    assert run.copies == {}
+    rig.close()
+
+
+@pytest.mark.parametrize("error", [TierFull("full"), TierDown("away")])
+def test_a_medium_that_refuses_loses_the_blocks_and_says_so(rig, monkeypatch, error):
+    _, run = one(rig)
+
+    def write(runs):
+        raise error
+
+    monkeypatch.setattr(rig.pool.tiers[Tier.DRAM], "write", write)
+    down(rig, Tier.HBM, run)
+    assert run.copies == {}
+    assert [d.reason for d in rig.items(Drop)] == ["watermark"]
+    assert rig.pool.up(Tier.DRAM, rig.now) is not isinstance(error, TierDown)
+    check(rig)
+
+
+def test_a_medium_that_is_new_is_reset_on_the_way(rig, monkeypatch):
+    _, run = one(rig)
+    seen = []
+    rig.pool.on_reset = lambda tier, boot: seen.append((tier, boot))
+
+    def write(runs):
+        raise TierReset("b2")
+
+    monkeypatch.setattr(rig.pool.tiers[Tier.DRAM], "write", write)
+    down(rig, Tier.HBM, run)
+    assert seen == [(Tier.DRAM, "b2")]
+    assert run.copies == {}
+
+
+@pytest.mark.parametrize("error", [TierDown("away"), TierReset("b2")])
+def test_a_medium_that_is_away_when_blocks_are_freed(rig, monkeypatch, error):
+    _, run = one(rig)
+
+    def free(runs):
+        raise error
+
+    monkeypatch.setattr(rig.pool.tiers[Tier.HBM], "free", free)
+    rig.pool.drop(run, Tier.HBM, "ttl")
+    assert run.copies == {}
+    assert rig.pool.index == {}
+
+
+@pytest.mark.parametrize("error", [TierDown("away"), TierReset("b2")])
+def test_a_medium_that_is_away_when_blocks_are_read(rig, monkeypatch, error):
+    _, run = one(rig)
+    down(rig, Tier.HBM, run)
+
+    def read(meta, place):
+        raise error
+
+    monkeypatch.setattr(rig.pool.tiers[Tier.DRAM], "read", read)
+    assert rig.pool.use(run, rig.now) is None
+    assert (Tier.DRAM in run.copies) is isinstance(error, TierDown)
+
+
+def test_nothing_fits_what_is_larger_than_the_tier(rig):
+    assert not rig.relief.make_room(Tier.HBM, 10**9, rig.now)
+    key, run = one(rig)
+    copy = rig.pool.hold(run)
+    rig.ask(key, list(range(100, 109)))  # 36 blocks: now nothing can leave
+    for other in rig.pool.runs.values():
+        if other is not run and Tier.HBM in other.copies:
+            rig.pool.hold(other)
+    assert not rig.relief.make_room(Tier.HBM, 1104, rig.now)
+    assert copy.state is BlockState.REFERENCED
+
+
+def test_a_tier_that_is_away_is_passed_over(rig):
+    _, run = one(rig)
+    rig.pool.down(Tier.DRAM)
+    down(rig, Tier.HBM, run)
+    assert list(run.copies) == [Tier.SSD]
+    assert not rig.relief.work(rig.now)
+    check(rig)
+
+
+def test_blocks_of_another_size_are_not_kept(rig):
+    from nodeagent.runs import Run
+
+    key = rig.lease()
+    space = rig.pool.space(key.ns, 1, 0, block_tokens=16, block_bytes=2048)
+    meta = rig.pool.meta(space, depth=0, parent=None, keys=bytes(range(32)))
+    assert not rig.pool.commit([(Run(space, meta, now=rig.now), bytes(meta.size_bytes))], rig.now)
+    assert rig.pool.index == {}
+
+
+def test_the_same_blocks_found_twice_are_kept_once(rig):
+    _, run = one(rig)
+    for tier in (Tier.HBM, Tier.DRAM):
+        down(rig, tier, run)
+    ssd = rig.pool.tiers[Tier.SSD]
+    import msgspec
+
+    twin = msgspec.structs.replace(run.meta, version=run.meta.version + 1)
+    raw = ssd.read(run.meta, run.copies[Tier.SSD].place)
+    ssd.write([(twin, raw)])
+    used = ssd.used_bytes
+    assert rig.pool.adopt(Tier.SSD, rig.now) == 0  # one is known, the other a double
+    assert ssd.used_bytes < used
