@@ -1,17 +1,53 @@
-"""What the store's tests share: a store over a fresh database, and steps in a few words."""
+"""What the store's tests share: a database emptied before each test, a store over it, and steps in a few words.
+
+A module that needs the database imports `module_database_` and `store_database_`; making one costs a second, emptying
+it does not.
+"""
 
 import random
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
+import pytest
 
 from catalog.index.steps import Touched, Work
 from catalog.store import Store
+from kvconsole.embedded import Postgres
+from tests.conftest import Database
+
+TABLES = ("segment", "placement", "holding", "owner", "source", "keyspace", "ledger", "reader")
+FRESH = """UPDATE catalog_shard SET writer = 0, seq = 0, redo = 1, next_seg = 0, next_owner = 1, next_keyspace = 1,
+    next_source = 1, wanted = 0"""
 
 TENANT = uuid.UUID("00000000-0000-7000-8000-000000000001")
 OTHER = uuid.UUID("00000000-0000-7000-8000-0000000000aa")
 NODE = uuid.UUID("00000000-0000-7000-8000-0000000000bb")
+
+
+@pytest.fixture(scope="module", name="module_database")
+def module_database_(postgres: Postgres, template: str) -> Iterator[Database]:
+    """A migrated database of this module."""
+    name = f"kvc_{uuid.uuid4().hex[:12]}"
+    postgres.create_database(name, template)
+    yield Database(postgres, name)
+    postgres.drop_database(name)
+
+
+@pytest.fixture(name="store_database")
+def store_database_(module_database: Database) -> Database:
+    """The module's database, the store's tables empty."""
+    wipe(module_database.dsn("ingest"))
+    return module_database
+
+
+def wipe(dsn: str) -> None:
+    """The store's tables are as after the migration; `dsn` is the writer's."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for table in TABLES:
+            connection.execute(f"DELETE FROM catalog_{table}")  # type: ignore[call-overload]
+        connection.execute(FRESH)
 
 
 def chain(n: int, seed: int = 0) -> list[bytes]:

@@ -11,7 +11,9 @@ from catalog import store as store_module
 from catalog import store_reads
 from catalog.index.steps import Touched, replacement
 from catalog.store import Deposed, Store
-from tests.catalog.stored import OTHER, TENANT, Rig, chain
+from tests.catalog.stored import OTHER, TENANT, Rig, chain, module_database_, store_database_
+
+__all__ = ["module_database_", "store_database_"]
 
 
 @pytest.fixture

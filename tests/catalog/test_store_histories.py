@@ -12,7 +12,9 @@ from catalog.index.placements import Placements
 from catalog.store import Deposed, Store
 from kvcore import fold
 from tests.catalog import oracle
-from tests.catalog.conftest import wipe
+from tests.catalog.stored import module_database_, store_database_, wipe
+
+__all__ = ["module_database_", "store_database_"]
 
 MODES = ("plain", "writer", "kill")
 Fault = Callable[[pytest.MonkeyPatch], None]

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from catalog.store import Store
-from tests.catalog.stored import Rig, chain
+from tests.catalog.stored import Rig, chain, module_database_, store_database_
+
+__all__ = ["module_database_", "store_database_"]
 
 
 @pytest.fixture

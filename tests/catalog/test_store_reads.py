@@ -9,7 +9,9 @@ import pytest
 
 from catalog import store_reads
 from catalog.index.steps import Touched
-from tests.catalog.stored import NODE, OTHER, TENANT, Rig, chain
+from tests.catalog.stored import NODE, OTHER, TENANT, Rig, chain, module_database_, store_database_
+
+__all__ = ["module_database_", "store_database_"]
 
 
 @pytest.fixture

@@ -9,6 +9,9 @@ import psycopg
 import pytest
 
 from catalog import store_rows
+from tests.catalog.stored import module_database_, store_database_
+
+__all__ = ["module_database_", "store_database_"]
 
 
 @pytest.fixture
