@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 def page(folder: Folder, batch: Batch, job: Job, message: InventoryPage) -> None:
     """The page is kept; with the last one the source holds exactly what was listed, in this batch's commit."""
     source = folder.source_of(batch, job, message)
-    source.can_list = True
     source.listing(batch.now)
     folder.pictures.seen(source.id, batch.when, message.ts)
     inventories = folder.inventories
@@ -85,7 +84,7 @@ def digest(folder: Folder, batch: Batch, job: Job, source: Source) -> None:
     """The source is verified if it says of exactly this position what the catalog believes."""
     report = job.message
     assert isinstance(report, DigestReport)
-    source.can_list = True
+    source.can_list, source.asked = True, 0
     cursor = source.cursor
     if (report.boot, report.stream, report.seq) != (cursor.boot, cursor.stream, cursor.seq) or source.lost_since:
         state = "stale"

@@ -27,6 +27,8 @@ FOREIGN_MOST = 16
 """Lives that wait beside the present one and are told apart."""
 ASK_AGAIN_S = 2.0
 """An inventory that was asked for and does not begin by then is asked for again: the answer may have been lost."""
+ASKS_MOST = 4
+"""Asked so often in vain, a source is taken for one that cannot list, until it does."""
 REST_FIRST_S, REST_MOST_S, REST_FUTILE_S = 0.5, 8.0, 60.0
 """How long after an inventory the next may be asked for: doubling with each inventory that did not keep the source
 exact for a minute, up to the second, or the third if it could not be applied whole. So recovery never loops."""
@@ -58,6 +60,7 @@ class Source:
     inherited: bool = False
     behind_since: float | None = None
     ask_at: float = 0.0
+    asked: int = 0
     rest: float = REST_FIRST_S
     inventory_at: float = 0.0
     since: float = 0.0
@@ -224,7 +227,10 @@ class Source:
         """Whether this answer asks for an inventory; asking is remembered, so that it is not repeated at once."""
         if not self.can_list or now < self.ask_at or not self._needs(now, verdict):
             return False
-        self.ask_at = now + ASK_AGAIN_S
+        if self.asked >= ASKS_MOST:
+            self.can_list = False
+            return False
+        self.ask_at, self.asked = now + ASK_AGAIN_S, self.asked + 1
         return True
 
     def inventoried(self, now: float, *, whole: bool) -> None:
@@ -235,7 +241,8 @@ class Source:
         self.inventory_at, self.ask_at = now, now + self.rest
 
     def listing(self, now: float) -> None:
-        """A page of an inventory has come: asking again waits."""
+        """A page of an inventory or a digest has come: the source can list, and asking again waits."""
+        self.can_list, self.asked = True, 0
         self.ask_at = max(self.ask_at, now + 2.0)
 
     def _needs(self, now: float, verdict: Verdict | None) -> bool:

@@ -86,7 +86,7 @@ def act(rng: random.Random, sim: Sim, namespaces: list[bytes], top: list[int]) -
         sim.frame(add(ns, *chain, tier=rng.choice(("hbm", "dram")), parent=chain[0] - 1))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(i, marks=pytest.mark.slow) for i in range(3, 20))])
 def test_the_catalog_ends_equal_to_the_sources(planted, seed):
     rng = random.Random(seed)
     namespaces = [plant_namespace(planted, "a"), plant_namespace(planted, "b"), bytes(range(1, 33))]

@@ -1,11 +1,11 @@
 """The road over real HTTP: tokens, limits, hostile bodies, and a second writer that waits and takes over."""
 
 import os
-import random
 import subprocess
 import time
 import urllib.error
 import urllib.request
+import uuid
 from datetime import UTC, datetime, timedelta
 
 import httpx
@@ -16,10 +16,11 @@ import pytest
 from kvconsole import reaper
 from kvconsole.infra.sql import PLATFORM
 from kvconsole.serverprocess import CLONE, free_port
-from kvcore.events import REFUSALS, Mark
+from kvcore.keys import digest_add, unpack
 from kvcore.messages import Answer
 from tenants import tokens
-from tests.catalog.ingest.rig import BYTES, Sim, add, keys, plant_namespace, plant_node, superuser
+from tests.catalog.ingest.rig import Sim, add, plant_namespace, plant_node, superuser
+from tests.golden.hostile import hostile_frames
 
 decode = msgspec.msgpack.Decoder(Answer).decode
 encode = msgspec.msgpack.encode
@@ -49,12 +50,13 @@ class Site:
         node = plant_node(self.cx, name, **kw)
         return Sim(node), {"authorization": f"Bearer {plant_token(self.cx, node)}"}
 
-    def holdings(self, sim: Sim) -> dict:
+    def holdings(self, sim: Sim, name: str = "ref") -> dict:
         rows = self.cx.execute(
             "SELECT k.digest, k.generation, k.cache_group, o.tier, h.blocks, h.lo, h.hi FROM catalog_holding h"
             " JOIN catalog_owner o ON o.id = h.owner JOIN catalog_keyspace k ON k.id = h.keyspace"
-            " JOIN catalog_source s ON s.id = o.source_id WHERE NOT o.retired AND h.blocks > 0 AND s.node_id = %s",
-            (sim.node,),
+            " JOIN catalog_source s ON s.id = o.source_id WHERE NOT o.retired AND h.blocks > 0 AND s.node_id = %s"
+            " AND s.name = %s",
+            (sim.node, name),
         ).fetchall()
         return {(bytes(d), g, c, t): (b, lo % 2**64, hi % 2**64) for d, g, c, t, b, lo, hi in rows}
 
@@ -82,6 +84,7 @@ def post(site: Site, path: str, body: bytes, headers: dict[str, str]) -> httpx.R
     return httpx.post(site.url + path, content=body, headers=headers, timeout=20)
 
 
+HOSTILE = 300
 EVENTS, INVENTORY = "/api/v1/ingest/events", "/api/v1/ingest/inventory"
 
 
@@ -148,67 +151,33 @@ def _plumbing(site):
     assert httpx.get(site.url + EVENTS).status_code == 405
 
 
-def hostile(rng: random.Random, sim: Sim, ns: bytes, i: int) -> bytes:
-    """One body or item nobody should send."""
-    good = encode(add(ns, 10_000 + i))
-    plain = msgspec.msgpack.decode(good)
-    makers = [
-        lambda: bytes(rng.randrange(256) for _ in range(rng.randrange(1, 60))),
-        lambda: good[: rng.randrange(1, len(good))],
-        lambda: encode({**plain, "k": "explode"}),
-        lambda: encode({**plain, "tokens": -5}),
-        lambda: encode({**plain, "bytes": -1}),
-        lambda: encode({**plain, "tokens": "16"}),
-        lambda: encode({**plain, "keys": keys(1)[:31]}),
-        lambda: encode({**plain, "keys": keys(1, 1)}),
-        lambda: encode({**plain, "parent": plain["keys"]}),
-        lambda: encode({**plain, "tier": "floppy"}),
-        lambda: encode({**plain, "tokens": 64}),
-        lambda: encode({**plain, "bytes": BYTES * 3}),
-        lambda: encode({**plain, "from_owner": 99_999_999}),
-        lambda: b"\x81\xa1k" + b"\x91" * 900 + b"\xc0",
-        lambda: encode(Mark(tier="hbm", used=9, capacity=1, high=0.9, low=0.1)),
-        lambda: encode({"k": "mark", "tier": "hbm", "used": float("nan"), "capacity": 1, "high": 0.9, "low": 0.1}),
-        lambda: encode([1, 2, 3]),
-        lambda: encode({"k": "gap", "since": 1.0, "reason": "boredom"}),
-        lambda: encode({"k": "drop", "ns": ns, "gen": 1, "keys": keys(3), "tier": "hbm", "reason": "why"}),
-    ]
-    return rng.choice(makers)()
-
-
 def _hostile(site, sim, token):
     """Each bad item alone is refused, its neighbours are exact; whole bodies are refused and counted."""
-    rng = random.Random(4)
     before = sum(site.refused().values())
-    items = 0
+    head = {"node": str(sim.node), "source": "enemy", "boot": str(uuid.uuid4()), "stream": str(uuid.uuid4())}
+    held = (0, 0, 0)
+    refused = 0
     with httpx.Client(headers=token, timeout=20) as client:
-        for i in range(150):
-            raw = hostile(rng, sim, site.ns, i)
-            try:
-                msgspec.msgpack.decode(raw)
-            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                raw = encode({"k": "explode", "n": i})  # a frame's items are one msgpack; bodies are broken below
-            frame = encode(sim.frame(add(site.ns, 2 * i + 500), raw, add(site.ns, 2 * i + 501, tier="dram")))
-            answer = decode(client.post(site.url + EVENTS, content=frame).content)
-            assert [r.index for r in answer.rejected] == [1], (raw, answer)
-            assert answer.rejected[0].code in REFUSALS or answer.rejected[0].code == "step-unknown"
-            items += 1
-        good = encode(sim.frame(add(site.ns, 9_000)))
-        bodies = 0
-        for i in range(150):
-            roll = i % 4
-            body = good[: rng.randrange(1, len(good) - 1)]
-            if roll == 1:
-                body = bytes(rng.randrange(256) for _ in range(80))
-            if roll == 2:
-                body = encode({**msgspec.msgpack.decode(good), "v": 99})
-            got = client.post(site.url + (INVENTORY if roll == 3 else EVENTS), content=body)
-            assert got.status_code in (200, 400, 403, 413, 421, 422), got.text
-            bodies += got.status_code != 200
-        assert client.post(site.url + EVENTS, content=good).status_code == 200
-    wait(lambda: sum(site.refused().values()) >= before + items + bodies)
-    assert {k for k, v in site.holdings(sim).items() if v == sim.sums()[k]} == set(sim.sums())
+        for h in hostile_frames(HOSTILE, 7, ns=site.ns, **head):
+            got = client.post(site.url + EVENTS, content=h.body)
+            if h.frame_code is not None:
+                assert got.json()["code"] == h.frame_code, h.kind
+                refused += 1
+                continue
+            answer = decode(got.content)
+            codes: list[str | None] = [None] * len(h.item_codes)
+            for r in answer.rejected:
+                codes[r.index] = r.code
+            assert codes == h.item_codes, h.kind
+            refused += len(answer.rejected)
+            for packed in h.neighbours:
+                for key in unpack(packed):
+                    held = digest_add(held, key)
+    wait(lambda: sum(site.refused().values()) == before + refused)
+    assert site.holdings(sim, "enemy") == {(site.ns, 1, 0, "hbm"): held}
     assert httpx.get(site.url + "/readyz").status_code == 200
+    state = site.cx.execute("SELECT state FROM catalog_source WHERE name = 'enemy'").fetchone()
+    assert state == ("degraded",)
 
 
 def test_a_second_writer_waits_and_takes_over(site):

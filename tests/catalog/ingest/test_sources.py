@@ -154,7 +154,12 @@ def test_what_a_digest_reveals_is_a_gap():
 def test_asking_is_repeated_while_nothing_comes():
     s = begun()
     s.doubt("unknown-keys", 1.0)
-    assert [t for t in range(1, 10) if s.asks(float(t))] == [1, 3, 5, 7, 9]
+    assert [t for t in range(1, 20) if s.asks(float(t))] == [1, 3, 5, 7]
+    assert s.state == (DEGRADED, "unknown-keys")
+    s.doubts = {"engine-ring": 1.0}
+    assert s.state == (DEGRADED, "cannot-list")  # it was asked in vain
+    s.listing(20.0)
+    assert s.state == (RECOVERING, "engine-ring")
 
 
 def test_inventories_that_do_not_help_grow_rare():
@@ -164,6 +169,7 @@ def test_inventories_that_do_not_help_grow_rare():
         s.doubt("block-size-mismatch", now)
         if s.asks(now):
             asked.append(now)
+            s.listing(now)
             s.verified(now)
             s.inventoried(now, whole=False)
     assert len(asked) < 20
