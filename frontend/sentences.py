@@ -40,7 +40,7 @@ def links(names: Iterable[str], most: int = 3) -> SafeString:
 
 def fill(text: str, **values: Any) -> SafeString:
     """The translated text with escaped values; the text itself is ours and may carry `<b>`."""
-    return format_html(text, **values)
+    return format_html(text, **values) if values else SafeString(text)
 
 
 def _list(p: Params, key: str = "nodes") -> list[str]:

@@ -103,7 +103,7 @@ def spark(values: Sequence[float | None]) -> SafeString:
     """A line of the recent past without axes; empty where there is no past."""
     area, path = shapes.spark(values)
     if not path:
-        return format_html('<span class="spark" aria-hidden="true"></span>')
+        return SafeString('<span class="spark" aria-hidden="true"></span>')
     return format_html(
         '<svg class="spark" viewBox="0 0 100 24" preserveAspectRatio="none" aria-hidden="true">'
         '<path class="area" d="{}"/><path d="{}"/></svg>',

@@ -1,0 +1,155 @@
+"""Pages against a real database, and in a real browser against real processes."""
+
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.test import Client
+
+from kvconsole import reaper
+from kvconsole.embedded import Postgres, Valkey
+from tests.conftest import TEST_DATABASE, Database
+from tests.frontend import plant
+from tests.running import Console
+
+WIDTHS = (320, 390, 1440, 3840)
+
+
+@pytest.fixture(scope="module")
+def planted(postgres: Postgres, template: str, django_db_setup: None, django_db_blocker: Any) -> Iterator[datetime]:
+    """The tests of this module find a fleet with an hour behind it; afterwards the database is a new copy."""
+    yield plant.fleet(postgres.superuser_dsn(TEST_DATABASE))
+    with django_db_blocker.unblock():
+        connections.close_all()
+    postgres.drop_database(TEST_DATABASE)
+    postgres.create_database(TEST_DATABASE, template)
+
+
+@pytest.fixture
+def person(db: None) -> Callable[..., Client]:
+    """A test client that is logged in with these roles."""
+
+    def log_in(*roles: str, tenant: Any = None, name: str = "mira-okafor") -> Client:
+        from kvconsole.infra.access import system, tenant_context
+        from tenants.services import user_create
+
+        with tenant_context(system("test")):
+            user_create(
+                username=name, password="a long enough password 1", email=f"{name}@example.invalid",
+                roles=roles or ("viewer",), tenant=tenant,
+            )  # fmt: skip
+        client = Client(headers={"accept": "text/html"})
+        assert client.login(username=name, password="a long enough password 1")
+        return client
+
+    return log_in
+
+
+# --- browser --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def site(postgres: Postgres, template: str, service_base: Path) -> Iterator[Console]:
+    """One `web` process over a planted fleet, shared by all browser tests of pages; nobody writes to it."""
+    name = f"kvc_pages_{uuid.uuid4().hex[:8]}"
+    postgres.create_database(name, template)
+    base = Path(tempfile.mkdtemp(prefix="pages-", dir=service_base))
+    broker = Valkey(base / "valkey", persist=False, test=True)
+    reaper.shared().remove(broker.home)
+    broker.start()
+    running = Console(base / "site", database=Database(postgres, name), broker=broker)
+    try:
+        running.seed()
+        plant.fleet(postgres.superuser_dsn(name))
+        running.start("web")
+        yield running
+    finally:
+        running.stop()
+        broker.remove()
+        postgres.drop_database(name)
+        shutil.rmtree(base, ignore_errors=True)
+
+
+@dataclass
+class Visit:
+    """A page of a browser that notes what must not happen."""
+
+    page: Any
+    url: str
+    errors: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+
+    def listen(self) -> None:
+        """Console errors, uncaught exceptions and requests to other hosts are noted from now on."""
+        self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
+        self.page.on("pageerror", lambda e: self.errors.append(str(e)))
+        self.page.on("request", lambda r: None if self._ours(r.url) else self.foreign.append(r.url))
+
+    def _ours(self, url: str) -> bool:
+        return url.startswith((self.url, self.url.replace("http", "ws", 1), "data:", "blob:"))
+
+    def go(self, path: str) -> None:
+        """The page is loaded and its scripts have begun."""
+        self.page.goto(f"{self.url}{path}")
+        self.page.wait_for_selector("html[data-ready]", state="attached")
+
+    def wait(self, expression: str, seconds: float = 20.0) -> None:
+        """Until the expression is true in the page. (Playwright's own waiting needs `eval`, which our policy blocks.)"""
+        deadline = time.monotonic() + seconds
+        while not self.page.evaluate(expression):
+            assert time.monotonic() < deadline, f"not within {seconds} s: {expression}"
+            self.page.wait_for_timeout(50)
+
+
+@pytest.fixture(scope="session")
+def state(site: Console, chromium: Any) -> dict[str, Any]:
+    """Cookies of a logged-in operator."""
+    context = chromium.new_context()
+    page = context.new_page()
+    site.login(page)
+    kept = context.storage_state()
+    context.close()
+    return kept
+
+
+@pytest.fixture
+def visit(site: Console, chromium: Any, state: dict[str, Any]) -> Iterator[Callable[..., Visit]]:
+    """Opens pages: `visit(width=…, theme=…, language=…)`; at the end nothing forbidden has happened."""
+    visits: list[Visit] = []
+
+    def open_page(width: int = 1440, theme: str = "light", language: str = "en", user: bool = True, **options: Any) -> Visit:
+        context = chromium.new_context(
+            viewport={"width": width, "height": 900}, storage_state=state if user else None, **options
+        )
+        chosen = {"kvc_theme": theme, "django_language": language}
+        context.add_cookies([{"name": n, "value": v, "url": site.url} for n, v in chosen.items()])
+        made = Visit(context.new_page(), site.url)
+        made.listen()
+        visits.append(made)
+        return made
+
+    yield open_page
+    for made in visits:
+        made.page.context.close()
+    assert not [e for v in visits for e in v.errors]
+    assert not [f for v in visits for f in v.foreign]
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The rules of axe-core, from its wheel."""
+    import axe_playwright_python
+
+    return (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+
+
+os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")

@@ -1,0 +1,160 @@
+"""Pages in a real browser over one real `web` process: looks, words, access, keys."""
+
+import re
+
+import pytest
+
+from tests.frontend.conftest import WIDTHS
+
+pytestmark = pytest.mark.browser
+PAGES = ("/", "/map", "/map?view=tiles", "/nodes", "/nodes/fra-p2", "/docs/ui", "/docs/problems", "/docs/problems/queue-full")
+LANGUAGES, THEMES = ("en", "zh-hans"), ("light", "dark")
+KEPT_ENGLISH = frozenset(
+    "KV Console HBM hbm pinned dram ssd remote symlog UTC GiB MiB KiB TiB seq Idempotency-Key If-Match rank EN Ctrl K Enter "
+    "Shift python -m nodeagent join status token http console id ms/s s/s".lower().split()
+)  # fmt: skip
+"""Names and units that are the same in both languages."""
+
+
+def settle(visit, path: str) -> None:
+    visit.go(path)
+    if path == "/map":
+        visit.wait("document.documentElement.dataset.heat === 'ready'")
+    if path.startswith("/nodes/"):
+        visit.wait("document.documentElement.dataset.plot === 'drawn'", 40)
+
+
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("theme", THEMES)
+def test_axe_finds_nothing(visit, axe, path, language, theme):
+    """No violation of any impact, best practices included; on a wide and on a narrow page."""
+    one = visit(theme=theme, language=language)
+    settle(one, path)
+    one.page.evaluate(axe)
+    for width in (1440, 390):
+        one.page.set_viewport_size({"width": width, "height": 900})
+        found = one.page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+        assert not [(v["id"], v["impact"], [n["html"][:120] for n in v["nodes"][:3]]) for v in found]
+
+
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_page_scrolls_sideways(visit, path, language):
+    one = visit(language=language)
+    settle(one, path)
+    for width in WIDTHS:
+        one.page.set_viewport_size({"width": width, "height": 900})
+        wide = one.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        assert wide[0] <= wide[1], f"{path} at {width}: {wide}"
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/login", "/nothing-of-that-name"])
+def test_a_chinese_page_has_no_english_words(visit, path):
+    one = visit(language="zh-hans", user=path != "/login")
+    settle(one, path)
+    words = one.page.evaluate(
+        """() => { const out = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+        while (walk.nextNode()) { const e = walk.currentNode.parentElement;
+          if (!e.closest('script, .mono, .id, code, .cmd, [data-node] b, [data-map-name]')) out.push(walk.currentNode.data); }
+        for (const e of document.querySelectorAll('[aria-label], [title], [placeholder]'))
+          out.push(e.getAttribute('aria-label') ?? '', e.title, e.placeholder ?? '');
+        return out; }"""
+    )
+    names = {"fra", "p1", "p2", "d2", "ams", "m1", "acme", "code", "borealis", "bank", "ref", "operator", "pfx", "op", "dev"}
+    found = {w.lower() for text in words for w in re.findall(r"[A-Za-z][A-Za-z-]{2,}", text)}
+    left = {w for w in found if w not in KEPT_ENGLISH and not set(w.split("-")) <= names | KEPT_ENGLISH}
+    if path == "/nothing-of-that-name":
+        one.errors.clear()  # the browser reports the 404 itself
+    assert not left
+
+
+def test_the_language_can_be_switched_and_is_remembered(visit):
+    one = visit()
+    one.go("/nodes")
+    one.page.click("[data-lang]")
+    one.page.wait_for_selector("html[lang=zh-Hans]", state="attached")
+    assert one.page.url.endswith("/nodes")
+    one.go("/")
+    assert one.page.inner_text("h1") == "总览"
+    one.page.click("[data-lang]")
+    one.page.wait_for_selector("html[lang=en]", state="attached")
+
+
+def test_the_theme_goes_round_and_is_remembered(visit):
+    one = visit(theme="light")
+    one.go("/")
+    for wanted in ("dark", None, "light"):
+        with one.page.expect_response(lambda r: r.url.endswith("/preferences")):
+            one.page.click("[data-theme-toggle]")
+        assert one.page.get_attribute("html", "data-theme") == wanted
+    one.page.click("[data-theme-toggle]")
+    one.page.wait_for_timeout(500)
+    one.go("/nodes")
+    assert one.page.get_attribute("html", "data-theme") == "dark"
+
+
+def test_keys_go_to_pages_and_open_sheets(visit):
+    one = visit()
+    one.go("/")
+    one.page.keyboard.press("g")
+    one.page.keyboard.press("m")
+    one.page.wait_for_url("**/map*")
+    one.page.wait_for_selector("html[data-ready]", state="attached")
+    one.page.keyboard.press("2")
+    assert one.page.is_visible("#view-tiles") and not one.page.is_visible("#view-heat")
+    assert "view=tiles" in one.page.url
+    one.page.keyboard.press("1")
+    assert one.page.is_visible("#view-heat")
+    one.page.keyboard.press("?")
+    assert one.page.is_visible("[data-keys-dialog]")
+    one.page.keyboard.press("Escape")
+    one.page.keyboard.press("/")
+    assert one.page.evaluate("document.activeElement.matches('[data-search]')")
+    one.page.keyboard.type("nodes")
+    one.page.keyboard.press("Enter")
+    assert one.page.is_visible("[data-palette-dialog]")
+    one.page.keyboard.press("Enter")
+    one.page.wait_for_url("**/nodes")
+
+
+def test_single_keys_can_be_switched_off(visit):
+    one = visit()
+    one.go("/")
+    one.page.keyboard.press("?")
+    with one.page.expect_response(lambda r: r.url.endswith("/preferences")):
+        one.page.click("[data-keys-switch]")
+    one.page.keyboard.press("Escape")
+    one.page.keyboard.press("g")
+    one.page.keyboard.press("m")
+    one.page.wait_for_timeout(400)
+    assert one.page.url.rstrip("/").endswith(one.url.rstrip("/").rsplit("/", 1)[-1])
+    one.go("/nodes")
+    one.page.keyboard.press("?")
+    assert not one.page.is_visible("[data-keys-dialog]")
+    one.page.keyboard.press("Control+k")
+    assert one.page.is_visible("[data-palette-dialog]")
+
+
+def test_chart_and_table_are_twins(visit):
+    one = visit()
+    one.go("/")
+    chart, table = ("#tokens [data-twin-view=chart]", "#tokens [data-twin-view=table]")
+    assert one.page.is_visible(chart) and not one.page.is_visible(table)
+    one.page.click("#tokenst-table")
+    assert one.page.is_visible(table) and not one.page.is_visible(chart)
+    shown = one.page.locator("#tokens .legend .v").all_text_contents()
+    cells = one.page.locator("#tokens tbody tr td:last-child").all_text_contents()
+    assert shown == cells
+    one.page.evaluate("document.body.dispatchEvent(new Event('kvc:refresh'))")
+    one.page.wait_for_timeout(1500)
+    assert one.page.is_visible("#tokens [data-twin-view=table]"), "a refresh keeps the chosen view"
+
+
+def test_the_menu_opens_on_a_narrow_page(visit):
+    one = visit(width=390)
+    one.go("/")
+    assert not one.page.is_visible("#rail")
+    one.page.click("[data-rail-toggle]")
+    assert one.page.is_visible("#rail")
+    assert one.page.get_attribute("[data-rail-toggle]", "aria-expanded") == "true"
