@@ -12,6 +12,8 @@ from tests.catalog.ingest.rig import Sim, plant_namespace, plant_node, superuser
 from tests.catalog.ingest.test_hot import plant_token
 from tests.faults.senders import Sender, Watch
 
+pytestmark = pytest.mark.walk
+
 
 class Load:
     """Senders against a console, and what the tables say meanwhile."""

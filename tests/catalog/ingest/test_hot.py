@@ -22,6 +22,7 @@ from tenants import tokens
 from tests.catalog.ingest.rig import Sim, add, plant_namespace, plant_node, superuser
 from tests.golden.hostile import hostile_frames
 
+pytestmark = [pytest.mark.walk, pytest.mark.timeout(300)]
 decode = msgspec.msgpack.Decoder(Answer).decode
 encode = msgspec.msgpack.encode
 
