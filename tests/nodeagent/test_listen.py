@@ -93,9 +93,9 @@ def removed(h: int, rank: int | None = 0) -> bytes:
 
 def eventually(check: Callable[[], object], seconds: float = 10.0) -> None:
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and not check():
+    while not check():
+        assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert check()
 
 
 @pytest.mark.parametrize("old", [False, True])
@@ -192,8 +192,11 @@ def test_recorded_frames_over_the_wire(run: str) -> None:
             last = m.seq
             p.publish(m.payload, lose=m.seq > 0 and rnd.random() < 0.33)
         p.publish(pack([9e9, [], 0]))
-        eventually(lambda: len(box.world()) == len(expected(run)[-1][2]))
-        eventually(lambda: len(listener.lanes[0].engine.map) == len(expected(run)[-1][2]))
+        lane = listener.lanes[0]
+        held = len(expected(run)[-1][2])
+        eventually(lambda: lane.stream.expected == p.seq and not lane.stream.replaying and len(box.world()) == held)
+        eventually(lambda: not lane.gatherer.held)
+        assert len(box.world()) == len(lane.engine.map) == held
         assert box.gaps() == []
 
 
