@@ -11,12 +11,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer  # type: ignore[import-untyped]
 from django.conf import settings
 from django.contrib.auth import get_user
 from django.contrib.sessions.backends.db import SessionStore
-from django.db import close_old_connections
 from django.http import HttpRequest
 from django.urls import re_path
 
@@ -47,14 +45,10 @@ def session_principal(key: str | None) -> Principal | None:
     """Who the session is now; None once it is over, the person inactive or the password another."""
     if not key:
         return None
-    close_old_connections()
-    try:
-        request = HttpRequest()
-        request.session = SessionStore(key)
-        user = get_user(request)
-        return user_principal(user) if user.is_authenticated else None
-    finally:
-        close_old_connections()
+    request = HttpRequest()
+    request.session = SessionStore(key)
+    user = get_user(request)
+    return user_principal(user) if user.is_authenticated else None
 
 
 def same_origin(scope: dict[str, Any]) -> bool:
@@ -93,7 +87,7 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def who(self) -> Principal | None:
         """The session's principal, read anew."""
-        return await sync_to_async(session_principal, thread_sensitive=False)(self.session_key)
+        return await hub().read(session_principal, self.session_key)
 
     async def pass_on(self, text: str) -> None:
         """One frame to this socket; waits as long as the client does not read."""

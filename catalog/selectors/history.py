@@ -6,7 +6,7 @@ A time is unknown, not zero, where the writer made no column or, for one node, w
 from collections import defaultdict
 from datetime import UTC, datetime
 
-from django.db.models import Sum
+from django.db.models import Max, Sum
 
 from catalog.heat import layer_for, times_of
 from catalog.models import Eviction, HeatColumn, MarkSample, Node, Source, Usage
@@ -23,7 +23,7 @@ def watermark_history(*, node: str, tier: str, since: datetime, until: datetime,
     by_time: dict[int, list[MarkSample]] = defaultdict(list)
     for row in rows.order_by("t0"):
         by_time[int(row.t0.timestamp())].append(row)
-    return [_sample(t, by_time.get(t, [])) for t in times_of(since, until, layer, max(by_time, default=None), now)]
+    return [_sample(t, by_time.get(t, [])) for t in _window(since, until, layer, now)]
 
 
 def _sample(t: int, rows: list[MarkSample]) -> Sample:
@@ -57,7 +57,7 @@ def eviction_history(*, node: str | None, since: datetime, until: datetime, now:
             step_seconds=step,
             reasons=dict(reasons.get(t, {})) if t in known else None,
         )
-        for t in times_of(since, until, layer, max(known, default=None), now)
+        for t in _window(since, until, layer, now)
     ]
 
 
@@ -74,11 +74,14 @@ def token_history(*, node: str | None, since: datetime, until: datetime, now: da
     for t0, tier, *values in sums.order_by("t0"):
         found[int(t0.timestamp())][tier] = (values[0], values[1], values[2], values[3])
     known = _reported(node, layer, since, until) | found.keys()
-    return [_tokens(t, layer, found.get(t, {}), t in known) for t in _window(since, until, layer, known, now)]
+    return [_tokens(t, layer, found.get(t, {}), t in known) for t in _window(since, until, layer, now)]
 
 
-def _window(since: datetime, until: datetime, layer: int, known: set[int], now: datetime) -> list[int]:
-    return times_of(since, until, layer, max(known, default=None), now)
+def _window(since: datetime, until: datetime, layer: int, now: datetime) -> list[int]:
+    """Begins of the columns, up to the newest that a writer made."""
+    made = HeatColumn.objects.filter(layer=layer, t0__gte=_floor(since, layer), t0__lt=until)
+    newest = made.aggregate(at=Max("t0"))["at"]
+    return times_of(since, until, layer, int(newest.timestamp()) if newest else None, now)
 
 
 def _tokens(t: int, layer: int, tiers: dict[str, tuple[int, int, int, float]], known: bool) -> TokenRow:

@@ -21,13 +21,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from django.db import close_old_connections, connections
 
 from kvconsole.infra import nudge
 
+T = TypeVar("T")
 View = dict[str, dict[str, Any]]
 """{collection: {id: entity}}; in a delta an entity of None removes the id."""
 FRAME_SECONDS = 0.5
@@ -264,6 +265,10 @@ class LiveHub:
         self._schedule(feed)
         return feed
 
+    async def read(self, reads: Callable[..., T], *args: object) -> T:
+        """What a function that reads the database answers, in one of the few threads that have a connection."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, partial(_with_connection, reads, *args))
+
     async def close(self) -> None:
         """Nothing of the hub runs any more."""
         tasks = [t for t in (self._following, *self._tasks) if t]
@@ -300,8 +305,7 @@ class LiveHub:
                 await asyncio.sleep(max(0.0, feed.built_at + self.frame_seconds - time.monotonic()))
                 feed.dirty, feed.built_at = False, time.monotonic()
                 try:
-                    job = partial(_read, feed.kind, feed.argument)
-                    feed.take(await asyncio.get_running_loop().run_in_executor(self._pool, job))
+                    feed.take(await self.read(feed.kind.build, feed.argument, datetime.now(UTC)))
                 except Exception:
                     # the database is away, or a selector has a bug: the readers keep what they have, the next tick
                     # tries again, and the frames' own times show the age
@@ -317,10 +321,10 @@ def _leave(together: threading.Barrier) -> None:
     connections.close_all()
 
 
-def _read(kind: TopicKind, argument: str) -> View | None:
+def _with_connection(reads: Callable[..., T], *args: object) -> T:
     close_old_connections()
     try:
-        return kind.build(argument, datetime.now(UTC))
+        return reads(*args)
     finally:
         close_old_connections()
 
