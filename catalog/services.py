@@ -95,19 +95,27 @@ def node_create(
 
 
 def node_ensure(
-    *, name: str, again: bool = False, actor: Principal | None = None, now: datetime, **place: str
+    *, name: str, agent_url: str = "", again: bool = False, actor: Principal | None = None, now: datetime, **place: str
 ) -> tuple[Node, str]:
     """`node_create`, or a new token for a node that is known: not enrolled yet, or (`again`) to be enrolled anew.
+
+    A known node keeps its place; a new address is taken.
 
     Raises:
         Problem: as `node_create`.
     """
     known = Node.objects.filter(name=name).first()
     if known is None:
-        return node_create(name=name, actor=actor, now=now, **place)
+        return node_create(name=name, agent_url=agent_url, actor=actor, now=now, **place)
     if known.enrolled_at is not None and not again:
         raise Problem("node-name-taken")
-    return known, enrolment_token(node=known, actor=actor, now=now)
+    with transaction.atomic(using=plane()):
+        if agent_url and agent_url != known.agent_url:
+            _dialable(agent_url)
+            known.agent_url = agent_url
+            known.save(update_fields=["agent_url"])
+            _record("node.changed", actor, known, {"name": name, "changed": ["agent_url"]})
+        return known, enrolment_token(node=known, actor=actor, now=now)
 
 
 def enrolment_token(*, node: Node, actor: Principal | None = None, now: datetime) -> str:
@@ -156,7 +164,8 @@ def node_enrol(
         node = Node.objects.select_for_update().filter(id=used.holder).first() if used else None
         if node is None:
             raise Problem("enrolment-token-invalid")
-        if node.agent_url and node.agent_url.rstrip("/") != agent_url.rstrip("/"):
+        said_by_operator = node.agent_url if node.enrolled_at is None else ""
+        if said_by_operator and said_by_operator.rstrip("/") != agent_url.rstrip("/"):
             raise Problem("agent-url-mismatch")
         node.public_key, node.agent_url, node.agent_version = public_key, agent_url.rstrip("/"), agent_version
         node.engine, node.profile, node.enrolled_at, node.last_heard_at = dict(engine), profile, at, None

@@ -1,6 +1,6 @@
 """Writes of the tenants app. Each is one transaction with its audit event; a refusal is a `rest.Problem`."""
 
-from tenants.services.identity import tenant_create, user_create, user_password_set, user_prefer
+from tenants.services.identity import tenant_create, user_change, user_create, user_password_set, user_prefer
 from tenants.services.key_lease import KeyLeases, fence_acknowledge, key_leases_renew
 from tenants.services.model import adapter_register, epoch_create, model_register
 from tenants.services.namespace import generation_bump, namespace_resolve
@@ -19,6 +19,7 @@ __all__ = [
     "token_issue",
     "token_redeem",
     "token_revoke",
+    "user_change",
     "user_create",
     "user_password_set",
     "user_prefer",

@@ -145,6 +145,31 @@ def user_prefer(*, user_id: UUID, language: str | None = None, theme: str | None
         User.objects.filter(id=user_id).update(**chosen)
 
 
+def user_change(
+    *, user_id: UUID, roles: Sequence[str] | None = None, is_active: bool | None = None, actor: Principal | None = None
+) -> None:
+    """The person has these roles, or may no longer log in, from commit on: in open sessions and with all tokens too.
+
+    Raises:
+        Problem: not-found or validation-failed.
+    """
+    user = User.objects.filter(id=user_id).first()
+    if user is None:
+        raise Problem("not-found")
+    if unknown := sorted(set(roles or ()) - set(ROLES)):
+        raise invalid("/roles", f"Not a role: {unknown[0]!r}.")
+    changed = []
+    if roles is not None:
+        user.roles = sorted(set(roles))
+        changed.append("roles")
+    if is_active is not None:
+        user.is_active = is_active
+        changed.append("is_active")
+    with transaction.atomic(using=plane()):
+        user.save(update_fields=changed)
+        _record("user.changed", user.tenant_id, "user", str(user.id), actor, {"changed": changed, "roles": user.roles})
+
+
 def _insert(row: Tenant | User, taken: str) -> None:
     try:
         with transaction.atomic(using=plane()):

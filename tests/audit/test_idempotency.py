@@ -1,5 +1,7 @@
 """A POST repeated with its key has one effect and one answer."""
 
+# ruff: noqa: F811
+
 import threading
 
 import pytest
@@ -19,7 +21,7 @@ def body(slug="acme"):
 
 
 @committed
-def test_the_second_call_has_the_first_ones_answer(caller):  # noqa: F811
+def test_the_second_call_has_the_first_ones_answer(caller):
     call = caller("operator")
     first, second = (call.post("/tenants", body(), **KEY) for _ in "ab")
     assert (first.status_code, second.status_code) == (201, 201)
@@ -29,7 +31,7 @@ def test_the_second_call_has_the_first_ones_answer(caller):  # noqa: F811
 
 
 @committed
-def test_another_body_or_caller_with_the_same_key_is_refused(caller):  # noqa: F811
+def test_another_body_or_caller_with_the_same_key_is_refused(caller):
     call, other = caller("operator"), caller("operator")
     assert call.post("/tenants", body(), **KEY).status_code == 201
     for answer in (call.post("/tenants", body("other"), **KEY), other.post("/tenants", body(), **KEY)):
@@ -39,14 +41,14 @@ def test_another_body_or_caller_with_the_same_key_is_refused(caller):  # noqa: F
 
 
 @committed
-def test_a_refused_call_leaves_no_key(caller):  # noqa: F811
+def test_a_refused_call_leaves_no_key(caller):
     call = caller("operator")
     assert call.post("/tenants", body("platform"), **KEY).status_code == 409
     assert call.post("/tenants", body(), **KEY).status_code == 201
 
 
 @committed
-def test_neither_key_nor_answer_can_be_read_from_the_table(caller):  # noqa: F811
+def test_neither_key_nor_answer_can_be_read_from_the_table(caller):
     caller("operator").post("/tenants", body(), **KEY)
     row = Idempotency.objects.get()
     assert b"acme" not in bytes(row.response)
@@ -54,7 +56,7 @@ def test_neither_key_nor_answer_can_be_read_from_the_table(caller):  # noqa: F81
 
 
 @committed
-def test_many_at_once_have_one_effect(caller):  # noqa: F811
+def test_many_at_once_have_one_effect(caller):
     token, answers, start = caller("operator").token, [], threading.Barrier(6)
 
     def call():
@@ -73,7 +75,7 @@ def test_many_at_once_have_one_effect(caller):  # noqa: F811
 
 
 @committed
-def test_a_rehearsal_has_no_effect_and_no_event(caller):  # noqa: F811
+def test_a_rehearsal_has_no_effect_and_no_event(caller):
     call = caller("operator")
     with sql.connect("audit") as c:
         before = c.execute("SELECT count(*) FROM audit_event").fetchone()
@@ -86,6 +88,6 @@ def test_a_rehearsal_has_no_effect_and_no_event(caller):  # noqa: F811
 
 @committed
 @pytest.mark.parametrize("key", ["x" * 256, "a b", "ä"])
-def test_a_malformed_key_is_refused(caller, key):  # noqa: F811
+def test_a_malformed_key_is_refused(caller, key):
     answer = caller("operator").post("/tenants", body(), **{"Idempotency-Key": key})
     assert answer.json()["code"] == "idempotency-key-invalid"

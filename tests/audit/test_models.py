@@ -158,7 +158,9 @@ def test_a_month_is_made_by_the_sequencer_and_is_as_safe_as_the_others(settings)
         assert c.execute("SELECT audit_partition('2044-02-17')").fetchone() == ("audit_event_204402",)
         assert c.execute("SELECT audit_partition('2044-02-01')").fetchone() == ("audit_event_204402",)
         triggers = dict(
-            c.execute("SELECT tgname, tgenabled FROM pg_trigger WHERE tgrelid = 'audit_event_204402'::regclass").fetchall()
+            c.execute(
+                "SELECT tgname, tgenabled FROM pg_trigger WHERE tgrelid = 'audit_event_204402'::regclass"
+            ).fetchall()
         )
     assert set(triggers) == {"number", "enqueue", "immutable", "untruncatable"}
     assert set(triggers.values()) == {"A"} or set(triggers.values()) == {b"A"}

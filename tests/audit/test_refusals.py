@@ -29,7 +29,9 @@ def test_memory_is_bounded():
 def test_a_refusal_is_one_event():
     who = principal(None, "viewer")
     first = refusal_record(principal=who, route="nodes-api", method="POST", status=403, code="forbidden")
-    again = [refusal_record(principal=who, route="nodes-api", method="POST", status=403, code="forbidden") for _ in "ab"]
+    again = [
+        refusal_record(principal=who, route="nodes-api", method="POST", status=403, code="forbidden") for _ in "ab"
+    ]
     assert (first, again) == (True, [False, False])
     event = Event.objects.defer("pii_ct", "pii_key").get(event_type=0x02F0)
     assert event.outcome == 3

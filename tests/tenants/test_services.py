@@ -81,6 +81,17 @@ def test_a_persons_name_is_in_no_readable_column():
     refused("validation-failed", services.user_create, username="b b", password="x", roles=[])
 
 
+def test_rights_are_changed_with_an_event():
+    user = a_user(roles=["viewer"])
+    services.user_change(user_id=user.id, roles=["operator"])
+    services.user_change(user_id=user.id, is_active=False)
+    user.refresh_from_db()
+    assert (user.roles, user.is_active) == (["operator"], False)
+    assert [e["data"]["changed"] for e in events("user.changed")] == [["roles"], ["is_active"]]
+    refused("validation-failed", services.user_change, user_id=user.id, roles=["root"])
+    refused("not-found", services.user_change, user_id=a_tenant().id, roles=[])
+
+
 def test_a_new_password_replaces_the_old_one():
     user = a_user(password="old")
     services.user_password_set(user_id=user.id, password="new")
@@ -155,7 +166,9 @@ def test_whatever_must_be_equal_to_share_a_block_makes_another_namespace():
     assert len(set(digests)) == len(digests)
 
 
-@pytest.mark.parametrize(("scope", "kinds"), [("tenant", 1), ("class", 2), ("label", 3), ("subject", 4), ("session", 5)])
+@pytest.mark.parametrize(
+    ("scope", "kinds"), [("tenant", 1), ("class", 2), ("label", 3), ("subject", 4), ("session", 5)]
+)
 def test_only_what_is_separable_is_in_the_digest(scope, kinds):
     tenant, model = a_tenant(erasure_scope=scope, classes=["a"]), a_model()
     changes = ({}, {"data_class": "a"}, {"label": "x"}, {"subject": "s"}, {"session": "t"})

@@ -24,7 +24,9 @@ def test_any_changed_character_is_noticed_or_is_another_token():
     assert parsed.secret_hash.hex() not in plaintext
 
 
-@pytest.mark.parametrize("text", ["", "kvc_", "Bearer x", "kvc_node__", "kvc_node_" + "a" * 66, "ä" * 80, "kvc_node_x\n"])
+@pytest.mark.parametrize(
+    "text", ["", "kvc_", "Bearer x", "kvc_node__", "kvc_node_" + "a" * 66, "ä" * 80, "kvc_node_x\n"]
+)
 def test_anything_else_is_no_token(text):
     assert tokens.parse(text) is None
 

@@ -1,6 +1,7 @@
 """Makes nodes known and prints the tokens with which their agents enrol."""
 
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ PLACE = ("region", "zone", "rack", "role")
 
 def is_demonstration() -> bool:
     """Whether these are the settings of development or of tests."""
-    return settings.SETTINGS_MODULE.rpartition(".")[2] in ("dev", "test")
+    return os.environ.get("DJANGO_SETTINGS_MODULE", "").rpartition(".")[2] in ("dev", "test")
 
 
 def ensure_command_key() -> None:

@@ -1,0 +1,124 @@
+"""The far side of an order: a small agent that can misbehave, and the real commander, both on free ports."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from kvcore.messages import PROTOCOL, Command, Receipt, Signed, open_command, receipt_hash, seal
+from tests.architecture.tree import CLONE
+
+
+class FarNode:
+    """Answers `POST /v1/commands` as an agent does; `mood` makes it do something else."""
+
+    def __init__(self, mood="well"):
+        self.key, self.mood, self.node, self.console_key = Ed25519PrivateKey.generate(), mood, "", None
+        self.prev, self.seen = "", []
+        far = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                far.seen.append((self.path, dict(self.headers)))
+                try:
+                    far.answer(self, msgspec.json.decode(body, type=Signed))
+                except (BrokenPipeError, ConnectionResetError):
+                    pass
+
+            def log_message(self, *args):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join(5)
+
+    @property
+    def public(self):
+        return self.key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+    def answer(self, http, envelope):
+        if self.mood == "redirect":
+            http.send_response(302)
+            http.send_header("Location", self.url + "/v1/elsewhere")
+            http.end_headers()
+            return
+        if self.mood == "refuses":
+            return self._send(http, 403, b'{"code": "command-signature"}')
+        if self.mood == "huge":
+            return self._send(http, 200, b"x" * 200_000)
+        if self.mood == "slow":
+            http.send_response(200)
+            http.end_headers()
+            for _ in range(40):
+                http.wfile.write(b" ")
+                http.wfile.flush()
+                time.sleep(0.2)
+            return
+        if self.mood == "nonsense":
+            return self._send(http, 200, b"[1]")
+        command = open_command(envelope, self._verify, node=self.node, now=time.time())
+        assert isinstance(command, Command), command
+        changed = {"other-step": {"step": "x"}, "other-node": {"node": "x"}, "other-kind": {"kind": "purge"}}
+        fields = {"step": command.step, "kind": command.kind, "node": self.node} | changed.get(self.mood, {})
+        outcome = {"cannot": "failed", "will-not": "refused"}.get(self.mood, "done")
+        receipt = Receipt(v=PROTOCOL, outcome=outcome, at=time.time(), prev=self.prev, **fields)
+        key = Ed25519PrivateKey.generate() if self.mood == "other-key" else self.key
+        self.prev = receipt_hash(receipt)
+        self._send(http, 200, msgspec.json.encode(seal("receipt", receipt, key.sign, self.public)))
+
+    def _verify(self, signature, message):
+        self.console_key.verify(signature, message)
+        return True
+
+    @staticmethod
+    def _send(http, status, body):
+        http.send_response(status)
+        http.send_header("Content-Length", str(len(body)))
+        http.end_headers()
+        http.wfile.write(body)
+
+
+class RunningCommander:
+    """`manage.py commander` as a process, without any database setting."""
+
+    def __init__(self, directory):
+        self.token, self.key_file = "t" * 40, directory / "command.key"
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        env = {"PATH": os.environ["PATH"], "KVC_ENV": "test", "KVC_COMMANDER_TOKEN": self.token,
+               "KVC_COMMAND_KEY_FILE": str(self.key_file)}  # fmt: skip
+        self.process = subprocess.Popen(
+            [sys.executable, "manage.py", "commander", "--port", str(self.port)], cwd=CLONE, env=env,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            try:
+                assert json.load(urllib.request.urlopen(f"{self.url}/healthz", timeout=2)) == {"ok": True}
+                return
+            except OSError:
+                assert self.process.poll() is None, self.process.stdout.read()
+                time.sleep(0.05)
+        raise AssertionError("the commander did not answer")
+
+    def close(self):
+        self.process.terminate()
+        self.process.communicate(timeout=10)

@@ -1,0 +1,111 @@
+"""REST of the fleet."""
+
+# ruff: noqa: F811
+
+import uuid
+
+import pytest
+
+from tests.catalog.fleet_fixtures import TIERS, commander, enrolled, far, running_commander  # noqa: F401
+from tests.tenants.conftest import anonymous, caller  # noqa: F401
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
+NODE = {"name": "n1", "region": "eu-fra", "zone": "a", "rack": "r1", "role": "prefill"}
+
+
+def enrolment(side, token, **fields):
+    return {
+        "enrolment_token": token, "public_key": side.public.hex(), "agent_url": side.url, "agent_version": "0.1.0",
+        "tiers": TIERS, "engine": {"kind": "reference", "version": "1", "capabilities": {}}, **fields,
+    }  # fmt: skip
+
+
+def test_a_node_is_made_enrolled_and_seen(commander, far, caller, anonymous):
+    call, side = caller("operator", "viewer"), far()
+    made = call.post("/nodes", NODE)
+    assert made.status_code == 201
+    key = anonymous.get("/fleet-key").json()
+    token = made.json()["enrolment_token"]
+    assert token.partition(".")[2] == key["fingerprint"]
+    answer = anonymous.post("/nodes:enrol", enrolment(side, token))
+    assert answer.status_code == 200
+    got = answer.json()
+    assert got["console_public_key"] == key["public_key"]
+    assert got["ingest"][0]["shard"] == 0
+    node_id = made.json()["id"]
+    assert got["node"] == node_id
+    (listed,) = call.get("/nodes").json()["items"]
+    one = call.get(f"/nodes/{node_id}")
+    assert one["ETag"]
+    assert one.json()["name"] == listed["name"] == "n1"
+    assert (listed["state"], listed["source_state"], listed["blocks"]) == ("joining", None, one.json()["blocks"])
+    assert {t["tier"] for t in listed["tiers"]} == {"hbm", "ssd"}
+    again = anonymous.post("/nodes:enrol", enrolment(side, token))
+    assert (again.status_code, again.json()["code"]) == (401, "enrolment-token-invalid")
+
+
+def test_a_nodes_own_token_may_lease_keys_and_nothing_of_the_fleet(enrolled, caller):
+    from tests.tenants.conftest import Caller
+
+    _, side = enrolled()
+    node = Caller(side.token)
+    assert node.post("/key-leases", {"all": True}).status_code == 200
+    assert node.get("/nodes").status_code == 403
+    assert node.post("/nodes", NODE).status_code == 403
+
+
+def test_tenants_see_no_nodes(caller):
+    from tests.tenants.making import a_tenant
+
+    call = caller("tenant-admin", "tenant-member", tenant=a_tenant())
+    assert call.get("/nodes").status_code == 403
+    assert call.get(f"/nodes/{uuid.uuid4()}").status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"name": "a b"}, "/name"),
+        ({"role": "boss"}, "/role"),
+        ({"agent_url": "http://169.254.169.254/"}, "/agent_url"),
+        ({"colour": 1}, "/colour"),
+        ({"region": None}, "/region"),
+    ],
+)
+def test_bad_nodes_are_refused(commander, caller, change, pointer):
+    call = caller("operator", "viewer")
+    answer = call.post("/nodes", {**NODE, **change})
+    assert 400 <= answer.status_code < 500
+    assert pointer in {e["pointer"] for e in answer.json()["errors"]}
+    assert call.get("/nodes").json() == {"items": [], "next": None, "prev": None}
+
+
+@pytest.mark.parametrize("change", [{"public_key": "zz"}, {"tiers": [{"tier": "hbm"}]}, {"tiers": "x"}, {"x": 1}])
+def test_bad_enrolments_are_refused(commander, far, caller, anonymous, change):
+    token = caller("operator").post("/nodes", NODE).json()["enrolment_token"]
+    answer = anonymous.post("/nodes:enrol", enrolment(far(), token, **change))
+    assert (answer.status_code, answer.json()["code"]) == (400, "validation-failed")
+
+
+def test_what_is_not_there_is_not_found(caller):
+    for path in (f"/nodes/{uuid.uuid4()}", "/nodes/x"):
+        answer = caller("viewer").get(path)
+        assert answer.status_code == 404
+        assert answer.json()["code"] == "not-found"
+
+
+def test_pages_of_nodes(commander, caller):
+    call = caller("operator", "viewer")
+    for i in range(3):
+        call.post("/nodes", {**NODE, "name": f"n{i}"})
+    first = call.get("/nodes?limit=2").json()
+    rest = call.get(f"/nodes?limit=2&cursor={first['next']}").json()
+    assert [n["name"] for n in (*first["items"], *rest["items"])] == ["n0", "n1", "n2"]
+    assert rest["next"] is None
+
+
+def test_without_the_commander_the_key_is_unavailable_and_says_when_to_ask_again(settings, anonymous):
+    settings.COMMANDER_URL, settings.COMMAND_KEY_FILE = "http://127.0.0.1:1", ""
+    answer = anonymous.get("/fleet-key")
+    assert (answer.status_code, answer.json()["code"]) == (503, "commander-unavailable")
+    assert answer["Retry-After"] == "5"

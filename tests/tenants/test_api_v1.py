@@ -1,0 +1,143 @@
+"""REST of tenancy, through middleware, registry, row-level security and the audit trail."""
+
+import json
+
+import pytest
+
+from audit.models import Event
+from kvconsole.infra import access
+from tenants import services
+from tests.tenants.making import LLAMA, a_model, a_namespace, a_tenant, some
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
+
+
+def actions():
+    return [json.loads(bytes(e.body))["action"] for e in Event.objects.only("id", "body").order_by("id")]
+
+
+def test_tenants_are_made_listed_and_read(caller):
+    call = caller("operator", "viewer")
+    made = call.post("/tenants", {"slug": "acme", "name": "Acme", "classes": ["a"], "retention": {"a": 60}})
+    assert made.status_code == 201
+    assert made["X-Request-ID"]
+    body = made.json()
+    assert body["created_at"].endswith("Z")
+    assert {t["slug"] for t in call.get("/tenants").json()["items"]} == {"acme", "platform"}
+    one = call.get("/tenants/acme")
+    assert one.json() == body
+    assert one["ETag"].startswith('"')
+
+
+def test_a_model_answers_its_bytes_and_its_epochs_grow(caller):
+    call = caller("operator")
+    body = {"name": "m", "config": LLAMA, "kv_dtype": "auto", "block_tokens": 16, "tensor_parallel": 1}
+    made = call.post("/models", body).json()
+    assert (made["bytes_per_token"], len(made["per_group"])) == (1024, 1)
+    epochs = [call.post("/models/m/epochs", {"weights_digest": w}).json()["epoch"] for w in "ab"]
+    assert epochs == [1, 2]
+    assert call.post("/models/none/epochs", {"weights_digest": "a"}).json()["code"] == "not-found"
+
+
+def test_a_tenant_resolves_its_own_namespaces_only(caller):
+    mine, other, model = a_tenant(), a_tenant(), a_model()
+    call = caller("tenant-member", tenant=mine)
+    body = {"tenant": mine.slug, "model": model.name, "label": "x"}
+    one, two = (call.post("/namespaces:resolve", body).json() for _ in "ab")
+    assert one == two
+    assert set(one) == {"namespace", "digest", "model_epoch", "generation", "state"}
+    foreign = call.post("/namespaces:resolve", {**body, "tenant": other.slug})
+    assert (foreign.status_code, foreign.json()["code"]) == (404, "not-found")
+    assert actions().count("namespace.created") == 1
+
+
+def test_a_node_renews_its_leases(caller):
+    namespace = a_namespace()
+    call = caller("node", kind="node", holder="n-1")
+    answer = call.post("/key-leases", {"held": [], "fence_seq": 0, "all": True})
+    assert answer.status_code == 200
+    assert answer["Cache-Control"] == "no-store"
+    body = answer.json()
+    assert body["leases"][0]["namespace"] == bytes(namespace.digest).hex()
+    assert set(body) == {"leases", "ticket_key", "fence_seq", "fences_after"}
+    services.generation_bump(namespace=namespace, reason="test", actor=None)
+    held = [{"namespace": bytes(namespace.digest).hex(), "generation": 1}]
+    again = call.post("/key-leases", {"held": held, "fence_seq": body["fence_seq"], "all": True}).json()
+    assert again["fences_after"][0]["min_gen"] == again["leases"][0]["generation"] == 2
+
+
+def test_a_tenants_gateway_renews_leases_of_its_tenant_only(caller):
+    mine, model = a_tenant(), a_model()
+    own = a_namespace(mine, model)
+    a_namespace(a_tenant(), model)
+    answer = caller("gateway", tenant=mine, kind="gateway", holder="g-1").post("/key-leases", {"all": True})
+    assert [x["namespace"] for x in answer.json()["leases"]] == [bytes(own.digest).hex()]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code", "pointer"),
+    [
+        ("/tenants", {"slug": "a", "name": "b", "colour": 1}, "validation-failed", "/colour"),
+        ("/tenants", {"name": "b"}, "validation-failed", "/slug"),
+        ("/tenants", {"slug": "Ä", "name": "b"}, "validation-failed", "/slug"),
+        ("/tenants", {"slug": "a\0", "name": "b"}, "validation-failed", "/slug"),
+        ("/tenants", {"slug": "a", "name": "b", "retention": {"x": -1}}, "validation-failed", "/retention/x"),
+        ("/tenants", [], "validation-failed", "/"),
+        ("/tenants", "x", "validation-failed", "/"),
+        ("/models", {"name": "m", "config": {}}, "config-unusable", "/config"),
+        ("/models", {"name": "m", "config": LLAMA, "block_tokens": 10**30}, "validation-failed", "/block_tokens"),
+        ("/namespaces:resolve", {"tenant": "none", "model": "m"}, "not-found", None),
+    ],
+)
+def test_bad_bodies_are_refused_field_by_field_with_no_effect(caller, path, body, code, pointer):
+    call = caller("operator")
+    before = actions()
+    answer = call.post(path, body)
+    assert answer.json()["code"] == code
+    assert 400 <= answer.status_code < 500
+    if pointer:
+        assert pointer in {e["pointer"] for e in answer.json()["errors"]}
+    assert [a for a in actions()[len(before) :] if a != "access.refused"] == []
+
+
+def test_what_is_not_json_is_refused(caller):
+    call = caller("operator")
+    headers = {"Authorization": f"Bearer {call.token}"}
+    broken = call.client.post("/api/v1/tenants", b"{", content_type="application/json", headers=headers)
+    assert (broken.status_code, broken.json()["code"]) == (400, "bad-request")
+    form = call.client.post("/api/v1/tenants", b"a=b", content_type="text/csv", headers=headers)
+    assert (form.status_code, form.json()["code"]) == (415, "unsupported-media-type")
+
+
+def test_the_registry_decides_for_every_role(caller, anonymous):
+    """Each route and method of tenancy: who is not in its rule gets 403, nobody gets 401, other methods are 405."""
+    addresses = {
+        "tenants": "/tenants", "tenant": "/tenants/x", "models": "/models", "epochs": "/models/x/epochs",
+        "namespaces-resolve": "/namespaces:resolve", "key-leases": "/key-leases",
+    }  # fmt: skip
+    roles = ("viewer", "operator", "approver", "tenant-admin", "tenant-member", "auditor", "gateway", "node")
+    kinds = {"gateway": "gateway", "node": "node"}
+    callers = {role: caller(role, kind=kinds.get(role, "service"), holder=role) for role in roles}
+    for name, path in addresses.items():
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+            rule = access.rule_for(name, method)
+            for role, call in callers.items():
+                status = call(method, path, {} if method != "GET" else None).status_code
+                if rule is None:
+                    assert status == 405, (name, method, role)
+                else:
+                    assert (status == 403) != (role in rule.roles), (name, method, role, status)
+            assert anonymous(method, path).status_code == (405 if rule is None else 401), (name, method)
+
+
+def test_an_audited_call_leaves_exactly_one_event_also_when_refused(caller):
+    call, viewer = caller("operator"), caller("viewer")
+    before = len(actions())
+    call.post("/tenants", {"slug": some("t"), "name": "x"}, **{"X-Request-ID": "r-1"})
+    assert len(actions()) == before + 1
+    viewer.post("/tenants", {"slug": some("t"), "name": "x"})
+    assert actions()[before + 1 :] == ["access.refused"]
+    call.get("/tenants")
+    assert len(actions()) == before + 2
+    event = json.loads(bytes(Event.objects.only("id", "body").get(request_id="r-1").body))
+    assert (event["request_id"], event["outcome"], event["actor"]["roles"]) == ("r-1", "success", ["operator"])
