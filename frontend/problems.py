@@ -9,6 +9,8 @@ from typing import NamedTuple
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
+from kvconsole.infra import rest
+
 Text = str | Promise
 
 SAME = _("Safe to send again as it is: nothing happens twice.")
@@ -51,6 +53,21 @@ PROBLEMS: dict[str, Problem] = {
     "body-too-large": Problem(_("The body is too large"), REQUEST, CHANGED),
     "unsupported-media-type": Problem(_("This call does not take such a body"), REQUEST, CHANGED),
     "rate-limited": Problem(_("Too many requests"), REQUEST, LATER),
+    "slug-taken": Problem(_("Another tenant has this short name"), REQUEST, CHANGED),
+    "username-taken": Problem(_("Somebody else has this log-in name"), REQUEST, CHANGED),
+    "model-taken": Problem(_("Another model has this name"), REQUEST, CHANGED),
+    "node-name-taken": Problem(_("Another node has this name"), REQUEST, CHANGED),
+    "unknown-tenant": Problem(_("There is no such tenant"), REQUEST, CHANGED),
+    "unknown-model": Problem(_("There is no such model"), REQUEST, CHANGED),
+    "config-unusable": Problem(_("The model's config cannot be used"), REQUEST, CHANGED),
+    "no-epoch": Problem(_("The model has no open epoch"), REQUEST, LATER),
+    "namespace-closed": Problem(_("The namespace is closed"), REQUEST, NONE),
+    "share-groups-unavailable": Problem(_("Share groups are not offered yet"), REQUEST, NONE),
+    "agent-url-refused": Problem(_("The console does not dial this address"), REQUEST, CHANGED),
+    "agent-url-mismatch": Problem(_("The agent listens elsewhere than was said"), REQUEST, CHANGED),
+    "enrolment-token-invalid": Problem(_("The enrolment token is unknown, used or expired"), REQUEST, CHANGED),
+    "public-key-invalid": Problem(_("The public key cannot be used"), REQUEST, CHANGED),
+    "commander-unavailable": Problem(_("The process with the command key does not answer"), REQUEST, LATER),
     "internal": Problem(_("The console made a mistake"), REQUEST, SAME),
     "unavailable": Problem(_("A part of the console is away"), REQUEST, LATER),
     # frames
@@ -81,6 +98,8 @@ PROBLEMS: dict[str, Problem] = {
     "block-size-mismatch": Problem(_("The block size is not the registered one"), ITEM, CHANGED),
     "hashes-over-tokens": Problem(_("There are more hashes than tokens to fill them"), ITEM, CHANGED),
     "unfoldable": Problem(_("The writer could not apply the item"), ITEM, NONE),
+    "unknown-medium": Problem(_("The engine names a medium that is no tier"), ITEM, CHANGED),
+    "too-many-namespaces": Problem(_("The node speaks of too many unregistered namespaces"), ITEM, NONE),
     "step-unknown": Problem(_("No open step allows this move between nodes"), ITEM, NONE),
     "inventory-order": Problem(_("The pages of an inventory came out of order"), REQUEST, SAME),
     "inventory-too-large": Problem(_("The inventory is too large"), REQUEST, NONE),
@@ -88,10 +107,13 @@ PROBLEMS: dict[str, Problem] = {
     # applied, but remarkable
     "unknown-keys": Problem(_("The item speaks of blocks that were not known"), FOLDED, NONE),
     "illegal-transition": Problem(_("The block cannot go to that state"), FOLDED, NONE),
+    "parent-mismatch": Problem(_("The block was first reported behind another parent"), FOLDED, NONE),
     "stale-generation": Problem(_("The blocks are of a fenced generation"), FOLDED, NONE),
 }
 
 
 def problem(code: str) -> Problem | None:
-    """The meaning of a code, None if there is none."""
-    return PROBLEMS.get(code)
+    """The meaning of a code, None if there is none. A code that an app added since has its own title."""
+    if code in PROBLEMS:
+        return PROBLEMS[code]
+    return Problem(rest.CODES[code][1], REQUEST, NONE) if code in rest.CODES else None

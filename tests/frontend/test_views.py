@@ -37,3 +37,91 @@ def test_a_page_stays_in_its_budget_of_queries(planted, person, path):
 def test_what_nodes_say_is_escaped(planted, person):
     text = person("viewer").get("/nodes/fra-p2").content.decode()
     assert "<b>not markup" not in text
+
+
+# --- refusals and log-in --------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_address_is_a_page_for_people_and_a_problem_for_programs(client, person):
+    answer = person("viewer").get("/nodes/nobody")
+    assert answer.status_code == 404
+    text = answer.content.decode()
+    assert "There is nothing here for you" in text
+    assert "Nothing was changed." in text
+    assert answer.headers["X-Request-ID"] in text
+    assert client.get("/api/v1/nothing").headers["Content-Type"] == "application/problem+json"
+    assert client.get("/nothing", headers={"accept": "application/json"}).json()["code"] == "not-found"
+
+
+def test_a_form_without_its_token_is_refused_in_the_same_look():
+    from django.test import Client
+
+    answer = Client(enforce_csrf_checks=True, headers={"accept": "text/html"}).post("/preferences", {"theme": "dark"})
+    assert answer.status_code == 403
+    assert "The form is too old" in answer.content.decode()
+
+
+def test_a_broken_page_says_what_was_not_done_and_its_request(person, monkeypatch):
+    from frontend import pages
+
+    def broken(now):
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr(pages, "nodes", broken)
+    client = person("viewer")
+    client.raise_request_exception = False
+    answer = client.get("/nodes")
+    text = answer.content.decode()
+    assert answer.status_code == 500
+    assert "The console made a mistake" in text
+    assert "secret detail" not in text
+    assert answer.headers["X-Request-ID"] in text
+
+
+def test_a_wrong_password_says_nothing_about_the_name(client, person):
+    person("viewer")
+    texts = set()
+    for name in ("mira-okafor", "nobody-of-this-name"):
+        answer = client.post("/login", {"username": name, "password": "wrong"}, headers={"accept": "text/html"})
+        assert answer.status_code == 200
+        texts.add(answer.content.decode().replace(name, "").partition("<form method=\"post\" class=\"stack\"")[2].partition("token")[0])
+    assert len(texts) == 1
+
+
+def test_log_in_and_out(client, person):
+    person("viewer")
+    given = {"username": "mira-okafor", "password": "a long enough password 1", "next": "/map"}
+    assert client.post("/login", given).url == "/map"
+    assert client.get("/docs/ui", headers={"accept": "text/html"}).context["console"]["principal"].name
+    assert client.post("/logout").status_code == 302
+    assert client.get("/nodes", headers={"accept": "text/html"}).status_code == 302
+    assert client.post("/login", given | {"next": "https://evil.example/"}).url == "/"
+
+
+def test_only_pages_with_plotly_allow_style_attributes(planted, person):
+    who = person("viewer")
+    assert "style-src-attr" not in who.get("/").headers["Content-Security-Policy"]
+    policy = who.get("/nodes/fra-p2").headers["Content-Security-Policy"]
+    assert "style-src-attr 'unsafe-inline'" in policy
+    assert "script-src 'self'" in policy
+    assert "'unsafe-eval'" not in policy
+
+
+def test_htmx_gets_the_page_without_its_frame(planted, person):
+    text = person("viewer").get("/", headers={"hx-request": "true"}).content.decode()
+    assert "<html" not in text
+    assert 'id="pagehead"' in text
+    assert 'id="node-tiles"' in text
+
+
+@pytest.mark.parametrize("path", ["/map?metric=nonsense&range=forever", "/nodes/fra-p2?range=<script>", "/map?range=90d"])
+def test_a_strange_query_is_no_error(planted, person, path):
+    assert person("viewer").get(path).status_code == 200
+
+
+def test_a_silent_node_is_veiled_and_sums_are_lower_bounds(planted, person):
+    text = person("viewer").get("/").content.decode()
+    assert 'data-node="fra-d2"' in text
+    assert text.count('data-state="silent"') >= 2
+    assert "≥" in text
+    assert "fra-d2 is silent: its last known bytes are veiled" in text

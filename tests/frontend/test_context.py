@@ -1,0 +1,39 @@
+"""What every page knows: where one can go, who is there."""
+
+import pytest
+
+from frontend import context
+
+
+@pytest.mark.parametrize(
+    ("name", "letters"), [("Mira Okafor", "MO"), ("mira-okafor", "MO"), ("operator", "OP"), ("x", "X"), ("", "")]
+)
+def test_initials(name, letters):
+    assert context.initials(name) == letters
+
+
+def test_keys_of_the_rail_are_unique():
+    keys = [entry.keys for entry in context.RAIL]
+    assert len(set(keys)) == len(keys)
+    assert {"o", "m", "a"} <= set(keys)
+
+
+@pytest.mark.django_db
+def test_the_rail_has_only_what_the_role_may_see(client, person):
+    stranger = client.get("/docs/problems", headers={"accept": "text/html"}).context["console"]
+    assert [e["entry"].route for e in stranger["entries"]] == ["page-ui", "page-problems"]
+    viewer = person("viewer").get("/docs/problems").context["console"]
+    assert [e["entry"].route for e in viewer["entries"]][:3] == ["page-overview", "page-map", "page-nodes"]
+    assert [e["current"] for e in viewer["entries"]] == [False, False, False, False, True]
+
+
+@pytest.mark.django_db
+def test_every_link_of_a_page_leads_somewhere(planted, person):
+    import re
+
+    viewer, seen = person("viewer"), set()
+    for page in ("/", "/map", "/nodes", "/nodes/fra-p2", "/docs/ui", "/docs/problems"):
+        seen |= set(re.findall(r'(?:href|data-href)="(/[^"#]*)"', viewer.get(page).content.decode()))
+    seen = {link.replace("&amp;", "&") for link in seen if not link.startswith("/static/")}
+    assert len(seen) > 40
+    assert not [link for link in seen if viewer.get(link).status_code != 200]

@@ -1,0 +1,45 @@
+"""Who may see which page."""
+
+import pytest
+
+from kvconsole.infra.access import registry
+
+FLEET_PAGES = ("/", "/map", "/nodes", "/nodes/fra-p2")
+pytestmark = pytest.mark.django_db
+
+
+def test_every_page_is_in_the_registry():
+    from frontend import urls
+
+    assert {p.name for p in urls.urlpatterns} <= registry().keys()
+    assert all(p.name.startswith("page-") for p in urls.urlpatterns)
+
+
+@pytest.mark.parametrize("path", FLEET_PAGES)
+def test_strangers_are_sent_to_the_log_in(client, path):
+    answer = client.get(path, headers={"accept": "text/html"})
+    assert answer.status_code == 302
+    assert answer.url.startswith("/login?next=")
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator", "destructive-operator", "approver", "auditor"])
+def test_roles_of_the_fleet_may_look(planted, person, role):
+    who = person(role)
+    assert [who.get(path).status_code for path in FLEET_PAGES] == [200] * len(FLEET_PAGES)
+
+
+@pytest.mark.django_db(databases=["default", "tenant"])
+def test_a_tenants_person_is_told_which_role_is_needed(planted, person):
+    from tenants.models import Tenant
+
+    who = person("tenant-admin", tenant=Tenant.objects.get(slug="acme-code"))
+    for path in FLEET_PAGES:
+        answer = who.get(path)
+        assert answer.status_code == 403
+        text = answer.content.decode()
+        assert "operator" in text
+        assert "fra-p2" not in text.replace("/nodes/fra-p2", "")
+
+
+def test_pages_take_no_other_method(person):
+    assert person("viewer").post("/nodes").status_code == 405

@@ -1,0 +1,26 @@
+"""Pages over a fleet of nobody: each says what to do next, none is a blank or a zero that is not known."""
+
+import pytest
+
+pytestmark = pytest.mark.django_db
+
+
+def test_an_empty_fleet_gets_the_first_steps(person):
+    text = person("viewer").get("/").content.decode()
+    assert "No node has joined yet" in text
+    assert "python -m nodeagent join" in text
+    assert "first-run" in text
+
+
+@pytest.mark.parametrize("path", ["/", "/map", "/nodes"])
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_no_page_fails_without_nodes(person, path, language):
+    client = person("viewer")
+    client.cookies["django_language"] = language
+    assert client.get(path).status_code == 200
+
+
+def test_rates_nobody_measured_are_unknown(person):
+    text = person("viewer").get("/").content.decode()
+    assert 'data-num="requests"><span class="unk"' in text
+    assert 'data-num="hit"><span class="unk"' in text
