@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -34,11 +35,12 @@ class Reaper:
             cwd="/",
         )
         self._owner = os.getpid()
+        self._speaking = threading.Lock()
 
     def _say(self, *words: object) -> None:
         pipe = self._process.stdin
         assert pipe is not None
-        with contextlib.suppress(BrokenPipeError, ValueError):
+        with contextlib.suppress(BrokenPipeError, ValueError), self._speaking:
             pipe.write((" ".join(map(str, words)) + "\n").encode())
             pipe.flush()
 
@@ -64,14 +66,16 @@ class Reaper:
 
 
 _shared: list[Reaper] = []
+_sharing = threading.Lock()
 
 
 def shared() -> Reaper:
     """The reaper of this process; a forked child gets its own."""
-    if not _shared or _shared[0]._owner != os.getpid():
-        _shared[:] = [Reaper()]
-        atexit.register(_shared[0].close)
-    return _shared[0]
+    with _sharing:
+        if not _shared or _shared[0]._owner != os.getpid():
+            _shared[:] = [Reaper()]
+            atexit.register(_shared[0].close)
+        return _shared[0]
 
 
 def close_shared() -> None:

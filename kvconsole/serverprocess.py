@@ -18,6 +18,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,6 +28,7 @@ from kvconsole import reaper
 CLONE = Path(__file__).resolve().parent.parent
 ROOT_HOME = Path("/var/lib/kv-console-dev")
 START_SECONDS = 30.0
+_copying = threading.Lock()
 
 
 class ServerFailed(RuntimeError):
@@ -102,7 +104,12 @@ def wheel_path(package: str, distribution: str) -> Path:
     source = Path(spec.origin).parent
     if not as_root():
         return source
-    target = clone_home() / f"{distribution}-{importlib.metadata.version(distribution)}"
+    with _copying:
+        return _copied(source, package, f"{distribution}-{importlib.metadata.version(distribution)}")
+
+
+def _copied(source: Path, package: str, name: str) -> Path:
+    target = clone_home() / name
     if not target.exists():
         part = target.with_name(f".{target.name}.{os.getpid()}")
         shutil.rmtree(part, ignore_errors=True)

@@ -2,21 +2,23 @@
 
 import contextlib
 import os
+import shutil
 import socket
 import stat
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
 import pytest
 import redis
 
-from kvconsole import reaper
+from kvconsole import reaper, serverprocess
 from kvconsole.embedded import ROLES, Postgres, ServerFailed, Valkey
-from kvconsole.serverprocess import as_root
+from kvconsole.serverprocess import ROOT_HOME, as_root
 from tests.architecture.tree import CLONE
 
 
@@ -144,6 +146,20 @@ def test_valkey_keeps_or_forgets_over_a_kill(persist: bool, tmp_path: Path) -> N
             client.ping()
     finally:
         server.remove()
+
+
+def test_the_first_start_of_all_servers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `make up` does on a fresh clone: as root each has to copy its wheel first, and two have the same."""
+    monkeypatch.setattr(serverprocess, "ROOT_HOME", ROOT_HOME / f"test-{os.getpid()}")
+    servers = [Valkey(tmp_path / "a"), Valkey(tmp_path / "b"), Postgres(tmp_path / "c", test=True)]
+    try:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda server: server.start(), servers))
+        assert all(server.pid for server in servers)
+    finally:
+        for server in servers:
+            server.remove()
+        shutil.rmtree(serverprocess.ROOT_HOME, ignore_errors=True)
 
 
 def test_no_password_is_in_a_process_list(tmp_path: Path) -> None:
