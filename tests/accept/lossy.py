@@ -24,7 +24,9 @@ class LossyProxy:
         self.counts: Counter[str] = Counter()
         self.calm = False
         self.held: list[tuple[str, bytes, dict[str, str]]] = []
-        config = uvicorn.Config(self.app, host="127.0.0.1", port=0, log_level="error", lifespan="off", access_log=False)
+        config = uvicorn.Config(
+            self.app, host="127.0.0.1", port=0, log_level="error", lifespan="off", access_log=False, interface="asgi3"
+        )
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, daemon=True)
 
