@@ -110,7 +110,8 @@ def wheel_path(package: str, distribution: str) -> Path:
 
 def _copied(source: Path, package: str, name: str) -> Path:
     target = clone_home() / name
-    if not target.exists():
+    if not (target / ".complete").exists():
+        shutil.rmtree(target, ignore_errors=True)
         part = target.with_name(f".{target.name}.{os.getpid()}")
         shutil.rmtree(part, ignore_errors=True)
         for tree in (source, source.with_name(f"{package}.libs")):
@@ -120,6 +121,7 @@ def _copied(source: Path, package: str, name: str) -> Path:
         for path in (part, *part.rglob("*")):
             if not path.is_symlink():
                 path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
+        (part / ".complete").touch()
         try:
             part.rename(target)
         except OSError:  # somebody else was quicker
