@@ -23,6 +23,7 @@ from django.utils.http import urlencode
 from rest_framework import exceptions, serializers
 from rest_framework.request import Request
 
+from kvconsole.infra import limits
 from kvconsole.infra.sql import uuid7
 
 CODES: dict[str, tuple[int, str]] = {
@@ -97,7 +98,10 @@ def request_id() -> str:
 
 
 class RequestIdMiddleware:
-    """Each request has an id: the caller's X-Request-ID where it is well-formed, else a new one; the answer says it."""
+    """Each request has an id: the caller's X-Request-ID where it is well-formed, else a new one; the answer says it.
+
+    What no request may be (`limits`) ends here.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -108,7 +112,8 @@ class RequestIdMiddleware:
         value = given if _REQUEST_ID.fullmatch(given) else str(uuid7())
         token = _request_id.set(value)
         try:
-            response = self.get_response(request)
+            refusal = limits.refusal_code(request)
+            response = problem_response(Problem(refusal)) if refusal else self.get_response(request)
         finally:
             _request_id.reset(token)
         response.headers["X-Request-ID"] = value
@@ -161,6 +166,8 @@ def problem_handler(exc: Exception, context: dict[str, Any]) -> HttpResponse | N
 def _as_problem(exc: Exception) -> Problem | None:
     if isinstance(exc, Problem):
         return exc
+    if isinstance(exc, RecursionError):
+        return Problem("bad-request", "The body is nested too deeply.")
     if isinstance(exc, Http404):
         return Problem("not-found")
     if isinstance(exc, PermissionDenied):
@@ -215,6 +222,11 @@ class Strict(serializers.Serializer[Any]):
         Raises:
             ValidationError: a field is unknown or not as it must be.
         """
+        if self.parent is None and (pointer := limits.unstorable(data)):
+            raise Problem(
+                "validation-failed",
+                errors=[{"pointer": pointer, "code": "unstorable", "detail": "Text or a number that cannot be kept."}],
+            )
         if isinstance(data, dict) and (unknown := sorted(set(map(str, data)) - set(self.fields))):
             raise serializers.ValidationError(
                 {name: serializers.ErrorDetail("There is no such field.", code="unknown-field") for name in unknown}

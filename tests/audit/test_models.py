@@ -1,5 +1,6 @@
 """The audit tables themselves: they only grow, whoever tries, and nothing is lost on the way to the log."""
 
+import contextlib
 import threading
 
 import psycopg
@@ -79,7 +80,7 @@ def test_not_even_a_superuser_who_turns_ordinary_triggers_off(fresh_database):
 @committed
 def test_each_event_is_queued_once_and_in_the_same_transaction():
     made = [note(str(i)) for i in range(3)]
-    with pytest.raises(RuntimeError), transaction.atomic():
+    with contextlib.suppress(RuntimeError), transaction.atomic():
         note("undone")
         raise RuntimeError
     with sql.connect("audit") as c:

@@ -1,5 +1,6 @@
 """The far side of an order: a small agent that can misbehave, and the real commander, both on free ports."""
 
+import contextlib
 import json
 import os
 import socket
@@ -30,10 +31,8 @@ class FarNode:
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 far.seen.append((self.path, dict(self.headers)))
-                try:
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     far.answer(self, msgspec.json.decode(body, type=Signed))
-                except (BrokenPipeError, ConnectionResetError):
-                    pass
 
             def log_message(self, *args):
                 pass

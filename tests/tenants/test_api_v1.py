@@ -87,6 +87,8 @@ def test_a_tenants_gateway_renews_leases_of_its_tenant_only(caller):
         ("/models", {"name": "m", "config": {}}, "config-unusable", "/config"),
         ("/models", {"name": "m", "config": LLAMA, "block_tokens": 10**30}, "validation-failed", "/block_tokens"),
         ("/namespaces:resolve", {"tenant": "none", "model": "m"}, "not-found", None),
+        ("/models", {"name": "m", "config": {"x": "a\0"}}, "validation-failed", "/config/x"),
+        ("/models", {"name": "m", "config": {"x": ["\ud800"]}}, "validation-failed", "/config/x/0"),
     ],
 )
 def test_bad_bodies_are_refused_field_by_field_with_no_effect(caller, path, body, code, pointer):
@@ -107,6 +109,21 @@ def test_what_is_not_json_is_refused(caller):
     assert (broken.status_code, broken.json()["code"]) == (400, "bad-request")
     form = call.client.post("/api/v1/tenants", b"a=b", content_type="text/csv", headers=headers)
     assert (form.status_code, form.json()["code"]) == (415, "unsupported-media-type")
+
+
+def test_too_deep_and_too_large_bodies_are_refused(caller):
+    call = caller("operator")
+    headers = {"Authorization": f"Bearer {call.token}"}
+    for raw, status, code in (
+        (b"[" * 100_000 + b"]" * 100_000, 400, "bad-request"),
+        (b'{"name":"m","config":' + b'{"a":' * 80 + b"1" + b"}" * 81, 400, "validation-failed"),
+        (b'{"name":"' + b"x" * 1_100_000 + b'"}', 413, "body-too-large"),
+        (b'{"name":"m","config":{"x":1e999}}', 400, None),
+    ):
+        answer = call.client.post("/api/v1/models", raw, content_type="application/json", headers=headers)
+        assert answer.status_code == status
+        assert code in (None, answer.json()["code"])
+    assert call.get("/tenants/a%00b").status_code == 400
 
 
 def test_the_registry_decides_for_every_role(caller, anonymous):

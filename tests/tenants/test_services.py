@@ -158,7 +158,8 @@ def test_whatever_must_be_equal_to_share_a_block_makes_another_namespace():
     lora = services.adapter_register(model=model, name="l", digest="d")
     base = {"tenant": tenant, "model": model}
     digests = [bytes(services.namespace_resolve(**{**base, **change}).digest) for change in (
-        {}, {"tenant": other}, {"model": bigger}, {"adapter": lora}, {"adapter": "d", "label": "l"}, {"data_class": "a"},
+        {}, {"tenant": other}, {"model": bigger}, {"adapter": lora}, {"adapter": "d", "label": "l"},
+        {"data_class": "a"},
         {"data_class": "b"}, {"label": "x"}, {"subject": "s"}, {"session": "t"}, {"key_scheme": "engine:v"},
     )]  # fmt: skip
     services.epoch_create(model=model, weights_digest="new")

@@ -1,5 +1,6 @@
 """The key store: made once, read by its owner alone, destroyed for good."""
 
+import contextlib
 import os
 import stat
 import threading
@@ -80,10 +81,8 @@ def test_makers_against_a_destroyer_leave_nothing_behind(store):
 
         def make(name=name, start=start):
             start.wait()
-            try:
+            with contextlib.suppress(KeyDestroyed):
                 store.ensure(name)
-            except KeyDestroyed:
-                pass
 
         thread = threading.Thread(target=make)
         thread.start()

@@ -102,7 +102,8 @@ def test_a_tenant_cannot_write_for_another(rows):
         assert changed.rowcount == 0
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             c.execute(
-                "INSERT INTO tenants_fenceack (tenant_id, holder_kind, holder, seq, at) VALUES (%s, 'x', 'x', 0, now())",
+                "INSERT INTO tenants_fenceack (tenant_id, holder_kind, holder, seq, at)"
+                " VALUES (%s, 'x', 'x', 0, now())",
                 (other.id,),
             )
 

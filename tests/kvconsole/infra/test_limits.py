@@ -1,0 +1,51 @@
+"""What no request may be."""
+
+import io
+
+import pytest
+from django.test import RequestFactory
+
+from kvconsole.infra.limits import BODY_BYTES, DEPTH, refusal_code, unstorable
+
+factory = RequestFactory()
+
+
+def test_bodies_are_measured_also_without_a_length():
+    for size, code in ((BODY_BYTES, None), (BODY_BYTES + 1, "body-too-large")):
+        request = factory.post("/api/v1/x", b"x" * size, content_type="application/json")
+        assert refusal_code(request) == code
+        request.META["CONTENT_LENGTH"] = ""
+        request._stream = io.BytesIO(b"x" * size)
+        assert refusal_code(request) == code
+        assert request._stream.tell() == 0
+    assert refusal_code(factory.get("/")) is None
+
+
+def test_nul_in_an_address_is_refused():
+    assert refusal_code(factory.get("/api/v1/tenants/a%00b")) == "bad-request"
+    assert refusal_code(factory.get("/api/v1/tenants?cursor=a%00b")) == "bad-request"
+
+
+@pytest.mark.parametrize(
+    ("value", "pointer"),
+    [
+        ({"a": [1, "x", {"b": "ok", "c": None, "d": True, "e": 1.5}]}, None),
+        ("汉字 🙂", None),
+        ("a\0b", "/"),
+        ({"a": ["x", "\0"]}, "/a/1"),
+        ({"a": {"b": "\ud800"}}, "/a/b"),
+        ({"a\0": 1}, "/"),
+        ({"a": float("inf")}, "/a"),
+        ({"a": float("nan")}, "/a"),
+    ],
+)
+def test_what_cannot_be_kept_is_pointed_at(value, pointer):
+    assert unstorable(value) == pointer
+
+
+def test_nesting_is_bounded():
+    value = "x"
+    for _ in range(DEPTH):
+        value = [value]
+    assert unstorable(value) is None
+    assert unstorable([value]) is not None
