@@ -14,6 +14,8 @@ from catalog.ingest.inventory import decode_listed
 from kvcore.events import Frame, Item, Refused, decode_item
 from kvcore.messages import Answer, DigestReport, Heartbeat, InventoryPage
 
+ENTRIES_MOST = 10_000
+"""Kinds of unreadable requests that are told apart within one batch."""
 Message = Frame | InventoryPage | DigestReport | Heartbeat
 Outcome = Answer | Refused | Unavailable
 
@@ -66,14 +68,14 @@ class BrokenBook:
     def add(self, broken: Broken) -> None:
         """One more."""
         at = (broken.node, broken.source, broken.dp_rank, broken.code)
+        if at not in self.entries and len(self.entries) >= ENTRIES_MOST:
+            at = (broken.node, "", 0, broken.code)  # nodes and codes are few
         known = self.entries.get(at)
-        if known is not None:
-            known.count += 1
-            known.detail = broken.detail
-        elif len(self.entries) < 10_000:
+        if known is None:
             self.entries[at] = broken
         else:
-            self.add(Broken(broken.node, "", 0, broken.code, broken.detail))
+            known.count += broken.count
+            known.detail = broken.detail
 
     def take(self) -> list[Broken]:
         """Everything, and the book is empty."""

@@ -1,0 +1,38 @@
+"""Answers and notes: unknown keys, unreadable requests, what a new writer inherits."""
+
+from catalog.ingest.jobs import Broken
+from kvcore.events import Drop
+from tests.catalog.ingest.rig import add, keys
+
+
+def test_unknown_keys_degrade_and_ask(rig, sim, ns):
+    rig.send(sim.node, sim.frame(add(ns, 1)))
+    answer = rig.send(sim.node, sim.frame(Drop(ns=ns, gen=1, keys=keys(1, 77), tier="hbm", reason="value")))
+    assert answer.inventory
+    assert answer.rejected == []
+    assert rig.state(sim.node) == ("degraded", "unknown-keys")
+    assert rig.refused() == {"unknown-keys": 1}
+    rig.send(sim.node, sim.digest())
+    assert rig.state(sim.node) == ("exact", "")
+
+
+def test_what_could_not_be_read_is_counted_with_the_node(rig, sim, ns):
+    rig.batch(broken=[Broken(sim.node, "nonsense", 3, "truncated-frame", "", 5)])
+    assert rig.state(sim.node, "unreadable") == ("degraded", "truncated-frame")
+    rig.send(sim.node, sim.frame(add(ns, 1)))
+    rig.batch(broken=[Broken(sim.node, "ref", 0, "malformed-frame")])
+    assert rig.state(sim.node) == ("degraded", "malformed-frame")
+    assert rig.refused() == {"truncated-frame": 5, "malformed-frame": 1}
+
+
+def test_a_gap_that_was_open_at_a_take_over_is_not_exact_at_once(rig, sim, ns):
+    rig.send(sim.node, sim.frame(add(ns, 1)))
+    missing, later = sim.frame(add(ns, 2)), sim.frame(add(ns, 3))
+    rig.send(sim.node, later)
+    rig.writer.close()
+    rig.open()
+    rig.send(sim.node, missing)
+    assert rig.state(sim.node) == ("recovering", "gap")
+    rig.send(sim.node, later)
+    rig.send(sim.node, sim.digest())
+    assert rig.state(sim.node) == ("exact", "")
