@@ -1,4 +1,3 @@
-import django.contrib.postgres.fields
 import django.db.models.deletion
 import kvconsole.infra.sql
 from django.db import migrations, models
@@ -58,7 +57,6 @@ class Migration(migrations.Migration):
                 ('lease_holder', models.CharField(blank=True, max_length=127)),
                 ('lease_until', models.DateTimeField(null=True)),
                 ('lease_token', models.BigIntegerField(default=0)),
-                ('sources', django.contrib.postgres.fields.ArrayField(base_field=models.TextField(), default=list, size=None)),
                 ('node', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='commands', to='catalog.node')),
             ],
             options={

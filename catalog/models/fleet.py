@@ -1,6 +1,5 @@
 """Decides what the console knows of its nodes: who they are, which tiers they have, what they were told to do."""
 
-from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from kvconsole.infra.sql import uuid7
@@ -84,7 +83,6 @@ class NodeCommand(models.Model):
     lease_holder = models.CharField(max_length=127, blank=True)
     lease_until = models.DateTimeField(null=True)
     lease_token = models.BigIntegerField(default=0)
-    sources = ArrayField(models.TextField(), default=list)
 
     class Meta:
         indexes = [models.Index(fields=["due_at"], name="catalog_command_due", condition=models.Q(state="waiting"))]
