@@ -20,6 +20,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -140,6 +141,22 @@ def command_of(pid: int) -> str:
     return subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True).stdout
 
 
+def sweep_test_homes(among: Iterable[Path], *, older_seconds: float = 600.0) -> None:
+    """Directories of test servers that nobody holds any more are gone: their session was killed with its reaper."""
+    for home in among:
+        try:
+            if time.time() - (home / "for-tests").stat().st_mtime < older_seconds:
+                continue
+            with (home / "lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                pid = int((home / "pid").read_text())
+                if str(home) in command_of(pid):
+                    os.kill(pid, signal.SIGKILL)
+                shutil.rmtree(home, ignore_errors=True)
+        except (OSError, ValueError):
+            continue
+
+
 class Server(abc.ABC):
     """One server process over one directory. `start` and `stop` may alternate; data, port and passwords stay."""
 
@@ -156,6 +173,8 @@ class Server(abc.ABC):
         self._lock: int | None = None
         self.home.mkdir(parents=True, exist_ok=True)
         self.home.chmod(0o755 if as_root() else 0o700)
+        if test:
+            (self.home / "for-tests").touch()
         self.secrets: dict[str, Any] = self._load_secrets()
 
     # --- what each kind of server says about itself ---

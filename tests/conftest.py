@@ -19,6 +19,7 @@ import pytest
 
 from kvconsole import reaper
 from kvconsole.embedded import Postgres, Valkey
+from kvconsole.serverprocess import as_root, clone_home, sweep_test_homes
 from tests.running import Console
 
 CLONE = Path(__file__).resolve().parent.parent
@@ -29,6 +30,7 @@ ALIASES = {"default": "operator", "tenant": "tenant"}
 @pytest.fixture(scope="session")
 def service_base() -> Iterator[Path]:
     """A short directory for servers; it goes even when the session is killed."""
+    sweep_test_homes(clone_home().glob("*") if as_root() else Path(tempfile.gettempdir()).glob("kvc-*/*"))
     base = Path(tempfile.mkdtemp(prefix="kvc-"))
     reaper.shared().remove(base)
     yield base
