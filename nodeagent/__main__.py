@@ -5,6 +5,7 @@ import asyncio
 import importlib
 import os
 import signal
+import ssl
 import sys
 import threading
 from pathlib import Path
@@ -108,7 +109,7 @@ def _show(home: Home, args: argparse.Namespace) -> int:
     token = home.read_secret(DRIVE_FILE).decode().strip()
     scheme = "https" if config.tls_cert else "http"
     url = f"{scheme}://{config.listen}/v1/{args.name}"
-    verify: str | bool = config.tls_cert or True
+    verify = ssl.create_default_context(cafile=config.tls_cert) if config.tls_cert else True
     try:
         with httpx.Client(timeout=30, trust_env=False, verify=verify) as client:
             answer = client.get(url, headers={"authorization": f"Bearer {token}"})

@@ -70,7 +70,7 @@ class Agent:
         self.refused: Counter[tuple[str, str]] = Counter()
         """Requests not taken, by (namespace hex, code), since the last heartbeat."""
         self._worker = ThreadPoolExecutor(1, "blocks")
-        self._waiting = 0
+        self._waiting, self._request_ms = 0, 0.0
         self._told: dict[str, tuple[float, list[Any]]] = {}
         self._due = {"load": 0.0, "upkeep": 0.0}
 
@@ -121,7 +121,14 @@ class Agent:
         if now >= self._due["load"]:
             self._due["load"] = now + LOAD_SECONDS
             curve, running = self.config.prefill_curve, self.engine.running + self._waiting
-            self.media.outboxes[0].put(Load(queue_ms=0.0, running=running, prefill_curve=curve, measured=False))
+            self.media.outboxes[0].put(
+                Load(
+                    queue_ms=round(self._waiting * self._request_ms, 3),
+                    running=running,
+                    prefill_curve=curve,
+                    measured=False,
+                )
+            )
 
     # What the server asks
 
@@ -131,12 +138,20 @@ class Agent:
             await self.keeper.renew()
         self._waiting += len(requests)
         try:
-            results: list[Result] = await self._in_worker(self.engine.handle, requests, time.time())
+            results: list[Result] = await self._in_worker(self._timed, requests)
         finally:
             self._waiting -= len(requests)
         for request, result in zip(requests, results, strict=True):
             if result.code:
                 self.refused[request.ns.hex(), result.code] += 1
+        return results
+
+    def _timed(self, requests: list[Request]) -> list[Result]:
+        """Carries them out, and learns how long one takes here."""
+        began = time.perf_counter()
+        results = self.engine.handle(requests, time.time())
+        took = (time.perf_counter() - began) * 1000.0 / max(len(requests), 1)
+        self._request_ms += 0.1 * (took - self._request_ms)
         return results
 
     def _leased(self, request: Request) -> bool:

@@ -10,7 +10,7 @@ from nodeagent.runs import Copy, Run
 from nodeagent.tiers.base import BlockRefused, LeaseOver, RunMeta, TierDown, TierFull, TierReset
 
 SLICE_BYTES = 4 * 2**20
-"""Relieved at once while the lock is held."""
+"""Relieved at once while the lock is held; a quarter of it where every byte has to reach a medium."""
 Victim = tuple[Run, Copy]
 
 
@@ -45,7 +45,7 @@ class Relief:
                 store = pool.tiers[tier]
                 excess = pool.gates[tier].excess(store.used_bytes)
                 if excess:
-                    victims = list(pool.queues[tier].pop(min(excess, SLICE_BYTES)))
+                    victims = list(pool.queues[tier].pop(min(excess, self._slice(tier, now))))
                     self.evict(tier, victims, now)
                     more = more or bool(victims and pool.gates[tier].excess(store.used_bytes))
             pool.teller.flush()
@@ -69,6 +69,10 @@ class Relief:
                 going.append((run, copy))
         if going and down is not None:
             self._demote(tier, down, going, now)
+
+    def _slice(self, tier: Tier, now: float) -> int:
+        down = self._below(tier, now)
+        return SLICE_BYTES // 4 if down is not None and self._pool.tiers[down].persistent else SLICE_BYTES
 
     def _below(self, tier: Tier, now: float) -> Tier | None:
         order = self._pool.order

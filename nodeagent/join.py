@@ -142,10 +142,10 @@ def draft_of(
     *, name: str, listen: str, agent_url: str, profile: str, tiers: dict[str, TierConfig], remote_url: str, **more: Any
 ) -> dict[str, Any]:
     """The fields of a config that the command line decides; a remote tier without a store is left out."""
-    address = listen_address(listen)
+    address, scheme = listen_address(listen), "https" if more.get("tls_cert") else "http"
     if not remote_url:
         tiers = {n: t for n, t in tiers.items() if n != "remote"}
     return {
-        "name": name, "listen": address, "agent_url": agent_url or f"http://{address}", "profile": profile,
+        "name": name, "listen": address, "agent_url": agent_url or f"{scheme}://{address}", "profile": profile,
         "tiers": tiers, "remote_url": remote_url, **more,
     }  # fmt: skip

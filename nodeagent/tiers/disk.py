@@ -8,6 +8,7 @@ a free: value destroyed, file removed. So after a kill at any moment an object e
 import errno
 import os
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from kvcore.blocks import Tier
@@ -16,6 +17,8 @@ from nodeagent.tiers.objects import FRONT_BYTES, ID_BYTES, KeyFile, object_parse
 
 _HEAD_BYTES = 16 * 1024
 """Enough for the front and the header of a run of 160 blocks."""
+WRITERS = 8
+"""Files that are made durable at once: their fsyncs share the medium's commits."""
 OBJECT_SUFFIX = ".kvo"
 
 
@@ -32,15 +35,21 @@ class DiskTier:
         self._dir, self._keys, self._enc_key = directory, keys, enc_key
         self.capacity_bytes = capacity_bytes
         self.used_bytes = 0
+        self._writers = ThreadPoolExecutor(WRITERS, "ssd")
 
     def write(self, runs: Sequence[tuple[RunMeta, bytes]]) -> list[bytes]:
         """Writes one file per run; all are durable when this returns."""
+        if not runs:
+            return []
         if self.used_bytes + sum(meta.size_bytes for meta, _ in runs) > self.capacity_bytes:
             raise TierFull(f"{self.name}: the batch does not fit")
-        objects = seal_with(self._enc_key, self._keys, list(runs))
+        objects: list[tuple[bytes, bytes]] = []
         try:
-            for name, blob in objects:
-                self._write_one(name, blob)
+            objects = seal_with(self._enc_key, self._keys, list(runs))
+            writing = [self._writers.submit(self._write_one, name, blob) for name, blob in objects]
+            wait(writing)  # all of them, so that none writes what is being removed below
+            for one in writing:
+                one.result()
         except OSError as e:
             self._remove([name for name, _ in objects])
             raise TierFull(f"{self.name}: {e.strerror}") from None
@@ -101,7 +110,8 @@ class DiskTier:
         return Stored(parsed.meta, name) if good else None
 
     def close(self) -> None:
-        """Nothing: every write is already durable."""
+        """Ends the writers; every write is already durable."""
+        self._writers.shutdown()
 
     def _path(self, name: bytes) -> Path:
         return self._dir / (name.hex() + OBJECT_SUFFIX)

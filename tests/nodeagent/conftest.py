@@ -1,6 +1,7 @@
 """Fixtures of the agent's tests."""
 
 import secrets
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -79,7 +80,7 @@ def eventually(check: Callable[[], object], seconds: float = 10.0) -> None:
 class Loop:
     """An agent served in a thread of its own."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, *, verify: ssl.SSLContext | bool = True) -> None:
         import asyncio
 
         from nodeagent.agent import Agent
@@ -107,8 +108,9 @@ class Loop:
         self.thread = threading.Thread(target=main, daemon=True)
         self.thread.start()
         started.wait(10)
-        self.url = f"http://{home.load().listen}"
-        self.http = httpx.Client(base_url=self.url, trust_env=False, timeout=10)
+        config = home.load()
+        self.url = f"{'https' if config.tls_cert else 'http'}://{config.listen}"
+        self.http = httpx.Client(base_url=self.url, trust_env=False, timeout=10, verify=verify)
         eventually(self._answers)
 
     def _answers(self) -> bool:
@@ -141,8 +143,8 @@ def running() -> Iterator[Callable[[Home], Loop]]:
     """Starts agents in threads; all are ended."""
     loops: list[Loop] = []
 
-    def start(home: Home) -> Loop:
-        loops.append(Loop(home))
+    def start(home: Home, **more) -> Loop:
+        loops.append(Loop(home, **more))
         return loops[-1]
 
     yield start

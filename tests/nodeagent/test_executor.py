@@ -1,5 +1,3 @@
-import secrets
-import sqlite3
 import time
 
 import msgspec
@@ -121,16 +119,3 @@ def test_a_crash_between_doing_and_answering_answers_the_journalled_receipt(benc
     bench.open()
     assert bench.send() == first
     assert bench.calls == []
-
-
-def test_the_journal_is_private_and_written_ahead(bench):
-    assert bench.path.stat().st_mode & 0o777 == 0o600
-    db = sqlite3.connect(bench.path)
-    assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    db.close()
-    link = secrets.token_hex(32)
-    bench.journal.take("x", "ping", 1.0)
-    bench.journal.finish("x", b"r", 1, link)
-    bench.journal.finish("x", b"other", 2, "z")  # a receipt is never replaced
-    assert bench.journal.take("x", "ping", 2.0) == b"r"
-    assert bench.journal.head() == (1, link)

@@ -1,0 +1,100 @@
+"""What an agent answers over HTTP, and what it refuses."""
+
+import asyncio
+import datetime
+import secrets
+
+import httpx
+import msgspec
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from nodeagent.server import Problem, _body
+from tests.nodeagent.conftest import eventually
+from tests.nodeagent.test_agent import drive, results
+
+
+def test_refusals(far, joined, running):
+    ns, other = far.namespace(), far.namespace()
+    loop = running(joined())
+    results(drive(loop, far, ns, 1))
+    assert drive(loop, far, ns, 1, ticket=far.ticket(ns, seconds=-5)).json()["code"] == "ticket-expired"
+    assert drive(loop, far, ns, 1, ticket=far.ticket(ns, node="another")).json()["code"] == "ticket-invalid"
+    assert drive(loop, far, ns, 1, ticket=far.ticket(other)).json()["code"] == "ticket-scope"
+    unknown = secrets.token_bytes(32)
+    assert drive(loop, far, unknown, 1).json()["code"] == "lease-over"
+    assert loop.http.post("/v1/requests", content=b"\xff").json()["code"] == "request-malformed"
+    assert loop.http.get("/v1/inventory").status_code == 401
+    assert loop.http.get("/nothing").status_code == 404
+    assert loop.http.get("/v1/commands").status_code == 405
+    assert loop.http.post("/v1/commands", content=b"{}").json()["code"] == "command-malformed"
+    forged = far.command("ping", step="s", node="another")
+    assert (
+        loop.http.post("/v1/commands", content=msgspec.json.encode(forged)).json()["code"]
+        == "command-not-for-this-node"
+    )
+    eventually(lambda: any(b.refused for b in far.beats))
+
+
+def test_bodies_have_a_limit(far, joined, running):
+    ns = far.namespace()
+    loop = running(joined())
+    assert loop.http.post("/v1/requests", content=bytes(9 * 2**20)).json()["code"] == "request-too-large"
+    many = {
+        "ticket": far.ticket(ns),
+        "requests": [{"request": "r", "ns": ns, "gen": 1, "hash_ids": [], "input_length": 1}] * 1025,
+    }
+    assert loop.http.post("/v1/requests", content=msgspec.msgpack.encode(many)).json()["code"] == "request-too-large"
+
+
+def test_without_ticket_keys_nothing_is_taken(far, joined, running):
+    far.status = 503
+    loop = running(joined())
+    assert drive(loop, far, far.namespace(), 1).json()["code"] == "lease-over"
+
+
+def test_a_body_that_ends_early():
+    async def gone():
+        return {"type": "http.disconnect"}
+
+    with pytest.raises(Problem) as problem:
+        asyncio.run(_body(gone))
+    assert problem.value.code == "request-malformed"
+
+
+def certificate(path):
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    import ipaddress
+
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now)
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    (path / "tls.crt").write_bytes(made.public_bytes(Encoding.PEM))
+    (path / "tls.key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return str(path / "tls.crt"), str(path / "tls.key")
+
+
+def test_off_loopback_it_speaks_https(far, joined, running, tmp_path):
+    import ssl
+
+    cert, key = certificate(tmp_path)
+    home = joined(tls_cert=cert, tls_key=key)
+    loop = running(home, verify=ssl.create_default_context(cafile=cert))
+    assert loop.url.startswith("https://")
+    assert loop.status()["node"] == far.node
+    with pytest.raises(httpx.HTTPError):
+        httpx.get(f"http://{home.load().listen}/healthz", trust_env=False)
