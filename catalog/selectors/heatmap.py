@@ -1,11 +1,8 @@
 """The heat map's rows and figures, from columns the writer has made: never from segments or placements."""
 
-import zlib
 from base64 import b64encode
-from collections import OrderedDict
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from threading import Lock
 from typing import NamedTuple
 from uuid import UUID
 
@@ -14,8 +11,8 @@ from django.db import connections
 from numpy.typing import NDArray
 
 from catalog import heat as pictures
-from catalog.models import HeatAxis, HeatColumn
 from catalog.models.pictures import LAYERS, METRICS
+from catalog.selectors.columns import Axis, Column, axis_now, columns_of, last_hour
 from catalog.selectors.fleet import WRITER_SECONDS, alerts
 from catalog.selectors.views import FamilyView, HeatMatrix, HeatRow, Params, Sentence
 from kvconsole.infra.access import FLEET_PLANE
@@ -25,19 +22,11 @@ ROWS_DEFAULT, ROWS_MAX = 512, 1_536
 LIVE_COLUMNS = 3
 SCALES = 64
 """A version of the live picture is its axis times so much plus the exponent of its scale: a change of either is new."""
-_SETTLED = timedelta(minutes=2)
-_CACHED = 1_200
 
 _ROWS = """
 SELECT r.id, r.kind, r."group", r.tenant_id, k.digest, k.generation
 FROM catalog_heatrow r LEFT JOIN catalog_keyspace k ON k.id = r.keyspace WHERE r.id = ANY(%s)"""
 """By primary key; at most the rows of one picture."""
-
-
-class _Column(NamedTuple):
-    ids: NDArray[np.int64]
-    values: NDArray[np.float32]
-    families: int
 
 
 class _Info(NamedTuple):
@@ -48,16 +37,6 @@ class _Info(NamedTuple):
     namespace: str
 
 
-class _Axis(NamedTuple):
-    version: int
-    order: list[int]
-    merged: dict[int, int]
-
-
-_cache: "OrderedDict[tuple[int, int, datetime], _Column]" = OrderedDict()
-_lock = Lock()
-
-
 def heat(*, metric: str, since: datetime, until: datetime, rows: int, now: datetime) -> HeatMatrix:
     """The map of one metric over a time; at most `rows` rows besides the merged ones, which are never across tenants.
 
@@ -65,12 +44,12 @@ def heat(*, metric: str, since: datetime, until: datetime, rows: int, now: datet
         KeyError: there is no such metric.
     """
     unit, column = pictures.UNITS[metric], METRICS.index(metric)
-    layer, axis = pictures.layer_for(since, now), _axis()
-    columns = _columns(layer, since - timedelta(seconds=LAYERS[layer][0]), until)
+    layer, axis = pictures.layer_for(since, now), axis_now()
+    columns = columns_of(layer, since - timedelta(seconds=LAYERS[layer][0]), until)
     times = pictures.times_of(since, until, layer, max(columns, default=None), now)
     step = LAYERS[layer][0]
     order, names, merged = _order(axis, columns, column, layer, min(rows, ROWS_MAX))
-    figures = _figures(order, names, columns, times, column, step, strict=layer == 0)
+    figures = _figures(order, names, columns, times, column, step)
     version, exponent = _version(axis, figures, column, now, live=layer == 0)
     figures, times, step = pictures.thin(figures, times, step, gauge=column == 0)
     drawn = [_row(row, names[row], merged.get(row, 0)) for row in order]
@@ -94,11 +73,11 @@ def heat(*, metric: str, since: datetime, until: datetime, rows: int, now: datet
 
 def heat_live(*, metric: str, now: datetime) -> Params:
     """Axis and newest columns as the topic `map:<metric>` has them; their rows are those of `heat` with 512 rows."""
-    column, axis = METRICS.index(metric), _axis()
-    columns = _columns(0, now - timedelta(seconds=LAYERS[0][0] * LAYERS[0][1]), now)
+    column, axis = METRICS.index(metric), axis_now()
+    columns = last_hour(now)
     order, names, _ = _order(axis, columns, column, 0, ROWS_DEFAULT)
     times = sorted(columns)[-LIVE_COLUMNS:]
-    figures = _figures(order, names, columns, times, column, LAYERS[0][0], strict=True)
+    figures = _figures(order, names, columns, times, column, LAYERS[0][0])
     version, exponent = _version(axis, figures, column, now, live=True)
     drawn: Params = {}
     for i, t0 in enumerate(times):
@@ -109,12 +88,12 @@ def heat_live(*, metric: str, now: datetime) -> Params:
 
 def top_families(*, now: datetime, limit: int) -> list[FamilyView]:
     """The families with the most hits in the last hour."""
-    columns = _columns(0, now - timedelta(seconds=LAYERS[0][0] * LAYERS[0][1]), now)
-    axis, hits, saved = _axis(), METRICS.index("hits"), METRICS.index("saved")
+    columns = last_hour(now)
+    axis, hits, saved = axis_now(), METRICS.index("hits"), METRICS.index("saved")
     order, names, _ = _order(axis, columns, hits, 0, ROWS_DEFAULT)
     order = [r for r in order if names[r].kind == "family"]
     times = sorted(columns)
-    by = [_figures(order, names, columns, times, m, LAYERS[0][0], strict=True) for m in (hits, saved, 0)]
+    by = [_figures(order, names, columns, times, m, LAYERS[0][0]) for m in (hits, saved, 0)]
     rates = [(_mean(by[0][i]), _mean(by[1][i]), i) for i in range(len(order))]
     found = []
     for hit, save, i in sorted(rates, key=lambda x: -(x[0] or 0))[:limit]:
@@ -136,87 +115,31 @@ def top_families(*, now: datetime, limit: int) -> list[FamilyView]:
     return found
 
 
-# --- columns ------------------------------------------------------------------
-
-
-def _columns(layer: int, since: datetime, until: datetime) -> dict[int, _Column]:
-    """The columns of a window by their begin; what is old does not change and is kept in memory."""
-    keys = HeatColumn.objects.filter(layer=layer, t0__gte=since, t0__lt=until).values_list("shard", "layer", "t0")
-    wanted = list(keys)
-    with _lock:
-        have = {k: _cache[k] for k in wanted if k in _cache}
-    missing = [k[2] for k in wanted if k not in have]
-    if missing:
-        rows = HeatColumn.objects.filter(layer=layer, t0__gte=min(missing), t0__lte=max(missing))
-        for row in rows.iterator():
-            have[row.shard, row.layer, row.t0] = _unpack(row)
-        settled = until - _SETTLED
-        with _lock:
-            _cache.update({k: c for k, c in have.items() if k[2] < settled})
-            while len(_cache) > _CACHED:
-                _cache.popitem(last=False)
-    found: dict[int, _Column] = {}
-    for (_, _, t0), column in have.items():
-        at = int(t0.timestamp())
-        found[at] = _join(found[at], column) if at in found else column
-    return found
-
-
-def _unpack(row: HeatColumn) -> _Column:
-    ids = np.frombuffer(zlib.decompress(row.rows), "<i8")
-    values = np.frombuffer(zlib.decompress(row.values), "<f4").reshape(-1, len(METRICS))
-    return _Column(ids, values, row.families)
-
-
-def _join(a: _Column, b: _Column) -> _Column:
-    """Columns of two shards: rows belong to one each."""
-    return _Column(np.concatenate([a.ids, b.ids]), np.concatenate([a.values, b.values]), a.families + b.families)
-
-
-def _axis() -> _Axis:
-    version, order = 0, []
-    merged: dict[int, int] = {}
-    for row in HeatAxis.objects.order_by("shard"):
-        ids = np.frombuffer(zlib.decompress(row.rows), "<i8").tolist()
-        version += row.version
-        order += ids
-        merged.update(zip(ids, np.frombuffer(zlib.decompress(row.merged), "<i4").tolist(), strict=True))
-    return _Axis(version, order, merged)
-
-
-def _version(axis: _Axis, figures: pictures.Figures, column: int, now: datetime, *, live: bool) -> tuple[int, int]:
+def _version(axis: Axis, figures: pictures.Figures, column: int, now: datetime, *, live: bool) -> tuple[int, int]:
     """Number of the live picture, and the exponent of this one's scale: both are the last hour's where it is live."""
-    columns = _columns(0, now - timedelta(seconds=LAYERS[0][0] * LAYERS[0][1]), now)
-    tops = [_top(c, column) for c in columns.values()]
+    tops = [float(c.tops[column]) for c in last_hour(now).values()]
     hour = pictures.exponent(np.array(tops, np.float32) / np.float32(1 if column == 0 else LAYERS[0][0]))
     return axis.version * SCALES + hour, hour if live else pictures.exponent(figures)
-
-
-def _top(column: _Column, metric: int) -> float:
-    return float(np.nanmax(column.values[:, metric], initial=0.0)) if len(column.ids) else 0.0
 
 
 # --- rows ---------------------------------------------------------------------
 
 
 def _order(
-    axis: _Axis, columns: dict[int, _Column], metric: int, layer: int, limit: int
+    axis: Axis, columns: dict[int, Column], metric: int, layer: int, limit: int
 ) -> tuple[list[int], dict[int, _Info], dict[int, int]]:
     """Which rows are drawn, in their order, what they are, and how many families each merged one stands for."""
     ids = list(dict.fromkeys(axis.order))
     if layer:
-        ids = list(dict.fromkeys([*ids, *(int(i) for c in columns.values() for i in c.ids)]))
+        seen = np.unique(np.concatenate([c.ids for c in columns.values()])) if columns else np.empty(0, np.int64)
+        ids = list(dict.fromkeys([*ids, *seen.tolist()]))
     names = _names(ids)
     ids = [i for i in ids if i in names]
     families = [i for i in ids if names[i].kind != "other"]
     merged = dict(axis.merged)
     if len(families) > limit:
-        weight = dict.fromkeys(families, 0.0)
-        for column in columns.values():
-            for row, value in zip(column.ids.tolist(), np.nan_to_num(column.values[:, metric]).tolist(), strict=True):
-                if row in weight:
-                    weight[row] += value
-        kept = set(sorted(families, key=lambda i: -weight[i])[:limit])
+        weight = _weights(families, columns, metric)
+        kept = {families[i] for i in np.argsort(-weight, kind="stable")[:limit].tolist()}
         others = {(names[i].tenant_id, names[i].group): i for i in ids if names[i].kind == "other"}
         for row in [i for i in families if i not in kept]:
             info = names[row]
@@ -258,40 +181,62 @@ def _row(row: int, info: _Info, merged: int) -> HeatRow:
 
 
 def _figures(
-    order: list[int], names: dict[int, _Info], columns: dict[int, _Column], times: list[int], metric: int, step: int,
-    *, strict: bool,
-) -> pictures.Figures:  # fmt: skip
+    order: list[int], names: dict[int, _Info], columns: dict[int, Column], times: list[int], metric: int, step: int
+) -> pictures.Figures:
     """Rows by columns: rates per second, the gauge as it is. A column that is not there is unknown in every row.
 
-    What has no row of its own goes to its group's merged row; `strict` leaves it out where there is none.
+    What has no row of its own goes to its group's merged row, and is left out where there is none.
     """
     out = np.full((len(order), len(times)), np.nan, np.float32)
-    place = {row: i for i, row in enumerate(order)}
+    there = [(i, column) for i, t0 in enumerate(times) if (column := columns.get(t0)) is not None]
+    if not there or not order:
+        return out
+    at, values = _places(order, names, [c for _, c in there], metric)
+    width = len(there)
+    cell = at * width + np.repeat(np.arange(width), [len(c.ids) for _, c in there])
+    drawn, unknown = at >= 0, np.isnan(values)
+    size = len(order) * width
+    sums = np.bincount(cell[drawn & ~unknown], weights=values[drawn & ~unknown], minlength=size)
+    holes = np.bincount(cell[drawn & unknown], minlength=size) > 0
+    table = np.where(holes & (sums == 0), np.nan, sums).reshape(len(order), width)
+    out[:, [i for i, _ in there]] = table if metric == 0 else table / step
+    return out
+
+
+def _places(
+    order: list[int], names: dict[int, _Info], columns: list[Column], metric: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Row (or −1) and figure of every entry of the columns, one after the other."""
     others = {(names[r].tenant_id, names[r].group): i for i, r in enumerate(order) if names[r].kind == "other"}
-    for i, t0 in enumerate(times):
-        column = columns.get(t0)
-        if column is None:
-            continue
-        sums, known = np.zeros(len(order)), np.ones(len(order), bool)
-        for row, value in zip(column.ids.tolist(), column.values[:, metric].tolist(), strict=True):
-            at = place.get(row)
-            if at is None and row in names:
-                at = others.get((names[row].tenant_id, names[row].group))
-            if at is None:
-                continue
-            if np.isnan(value):
-                known[at] = False
-            else:
-                sums[at] += value
-        out[:, i] = np.where(known | (sums > 0), sums, np.nan)
-    return out if metric == 0 else (out / np.float32(step)).astype(np.float32)
+    place = {r: others.get((info.tenant_id, info.group), -1) for r, info in names.items()}
+    place.update({row: i for i, row in enumerate(order)})
+    known = np.array(sorted(place), np.int64)
+    target = np.array([place[r] for r in known.tolist()], np.int64)
+    ids = np.concatenate([c.ids for c in columns])
+    found = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+    at = np.where(known[found] == ids, target[found], -1)
+    return at, np.concatenate([c.values[:, metric] for c in columns])
+
+
+def _weights(families: list[int], columns: dict[int, Column], metric: int) -> NDArray[np.float64]:
+    """What each family sums up to over the columns."""
+    known = np.array(families, np.int64)
+    by = np.argsort(known)
+    weight = np.zeros(len(families))
+    if not columns:
+        return weight
+    ids = np.concatenate([c.ids for c in columns.values()])
+    values = np.nan_to_num(np.concatenate([c.values[:, metric] for c in columns.values()]))
+    found = by[np.minimum(np.searchsorted(known[by], ids), len(known) - 1)]
+    same = known[found] == ids
+    return np.bincount(found[same], weights=values[same], minlength=len(families)).astype(np.float64)
 
 
 # --- what is not exact --------------------------------------------------------
 
 
 def _honesty(
-    columns: dict[int, _Column], rows: list[HeatRow], merged: dict[int, int], layer: int, step: int, now: datetime
+    columns: dict[int, Column], rows: list[HeatRow], merged: dict[int, int], layer: int, step: int, now: datetime
 ) -> list[Sentence]:
     wrong = alerts(now=now)
     said = []
