@@ -192,15 +192,14 @@ class DictIndex:
         at = self.spaces.get(space)
         if at is None or not keys or not self.alive:
             return []
-        get, sets = at.keys.get, at.sets
-        runs: Runs = []
-        held, last, depth = self.alive, -1, 0
-        for depth, key in enumerate(_numbers(keys)):
-            number = get(key, 0)
+        sets, runs = at.sets, Runs()
+        held, depth = self.alive, 0
+        last: int | None = -1
+        for depth, number in enumerate(map(at.keys.get, _numbers(keys))):
             if number == last:
                 continue
             last = number
-            stay = sets[number] & held
+            stay = held & sets[number] if number else 0
             if stay != held:
                 if depth:
                     runs.append((depth, self._members(held & ~stay)))
