@@ -251,6 +251,20 @@ def reset(state: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def remove_unused(home: Path) -> None:
+    """Binaries and leftovers that root keeps for this clone are gone, unless a server of it runs: then all stays.
+
+    A test session, or a console over another state directory, uses the same copies of the wheels.
+    """
+    for lock in home.glob("*/lock"):
+        with lock.open("a") as f:
+            try:
+                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return
+    shutil.rmtree(home, ignore_errors=True)
+
+
 def serve(state: Path, lock: TextIO, *, replay: bool) -> None:
     """Starts everything, says where it is, and keeps it running until told to stop."""
     began = time.monotonic()
@@ -296,7 +310,7 @@ def main(arguments: list[str] | None = None) -> int:
             if options.reset or options.clean:
                 reset(options.state)
             if options.clean:
-                shutil.rmtree(clone_home(), ignore_errors=True)
+                remove_unused(clone_home())
                 return 0
             serve(options.state, lock, replay=not options.no_replay)
     except (NotStarted, ServerFailed) as e:

@@ -1,5 +1,6 @@
 """`make up`, seen from outside: it starts, refuses a second copy, stops quickly, and leaves nothing after kill -9."""
 
+import fcntl
 import os
 import re
 import signal
@@ -125,3 +126,15 @@ def test_reset_keeps_nothing_but_the_lock(tmp_path: Path) -> None:
 
 def test_a_changed_migration_is_noticed() -> None:
     assert devserver._digest_of_migrations() == devserver._digest_of_migrations()
+
+
+def test_cleaning_leaves_alone_what_another_session_uses(tmp_path: Path) -> None:
+    for name in ("wheel", "pg-1", "pg-2"):
+        (tmp_path / "home" / name).mkdir(parents=True)
+    (tmp_path / "home" / "pg-1" / "lock").touch()
+    with (tmp_path / "home" / "pg-2" / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        devserver.remove_unused(tmp_path / "home")
+        assert sorted(p.name for p in (tmp_path / "home").iterdir()) == ["pg-1", "pg-2", "wheel"]
+    devserver.remove_unused(tmp_path / "home")
+    assert not (tmp_path / "home").exists()
