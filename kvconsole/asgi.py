@@ -20,8 +20,10 @@ from django.urls import re_path
 
 from catalog.consumers import websocket_urlpatterns
 from kvconsole.plumbing import refuse_bad_start
+from routing.replica import replica
 
 refuse_bad_start()
+replica()  # loads beside the first requests; its lease says how far it has applied the fences
 
 
 async def nobody(scope: dict[str, Any], receive: Any, send: Any) -> None:
