@@ -3,30 +3,24 @@
 A URL belongs to the app that answers it; this file only composes.
 """
 
-import importlib.util
 from typing import Any
 
-from django.urls import URLPattern, URLResolver, include, path
+from django.urls import include, path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
 from kvconsole.infra.access import PUBLIC, counted, route
 
-API = ("tenants.api_v1", "catalog.api_v1", "catalog.map_api", "routing.api_v1", "audit.api_v1")
-PAGES = ("frontend.urls",)
+API = ("tenants.api_v1", "catalog.api_v1", "catalog.map_api", "routing.api_v1")
 
 OPEN: dict[str, Any] = {"authentication_classes": [], "permission_classes": []}
 PAGE = {"template_name": "kvconsole/api_docs.html"}
 
 
-def _routes(prefix: str, modules: tuple[str, ...]) -> list[URLPattern | URLResolver]:
-    return [path(prefix, include(module)) for module in modules if importlib.util.find_spec(module)]
-
-
 urlpatterns = [
     route("api/schema", SpectacularJSONAPIView.as_view(**OPEN), "schema", GET=counted(PUBLIC)),
     route("api/docs", SpectacularSwaggerSplitView.as_view(**OPEN, **PAGE), "api-docs", GET=counted(PUBLIC)),
-    *_routes("api/v1/", API),
-    *_routes("", PAGES),
+    *(path("api/v1/", include(module)) for module in API),
+    path("", include("frontend.urls")),
 ]
 handler403 = "frontend.views.forbidden"
 handler404 = "frontend.views.not_found"
