@@ -21,12 +21,14 @@ def main(dsn: str) -> None:
     small.apply([Work("add", 1, "hbm", ks, bytes(range(64)))])
     small.reserve(5000, 5000)
     process = psutil.Process()
-    before, start = process.memory_info().rss, time.perf_counter()
+    before, start, cpu = process.memory_info().rss, time.perf_counter(), time.process_time()
     store = Store(dsn)
     seconds, rss = time.perf_counter() - start, process.memory_info().rss - before
+    cpu = time.process_time() - cpu
     m = store.memory
     digest = sum(h[1] for by_ks in m.holding.values() for h in by_ks.values()) % 2**64
-    print(json.dumps({"seconds": seconds, "rss": rss, "arrays": m.nbytes(), "blocks": m.blocks(), "digest": digest}))
+    told = {"seconds": seconds, "cpu": cpu, "rss": rss, "arrays": m.nbytes(), "blocks": m.blocks(), "digest": digest}
+    print(json.dumps(told))
     store.close()
 
 

@@ -79,7 +79,7 @@ class Cluster:
     def admin(self, name: str, query: str, *args: Any) -> Any:
         """First row of a query by the superuser."""
         with psycopg.connect(self.postgres.superuser_dsn(name), autocommit=True) as c:
-            cursor = c.execute(query, args)  # type: ignore[call-overload]
+            cursor = c.execute(query, args or None)  # type: ignore[call-overload]
             return cursor.fetchone() if cursor.description else None
 
     def lsn(self) -> int:

@@ -58,6 +58,8 @@ class Feed:
 
     def drop(self, node: int, tier: str, ids: Any) -> None:
         """The blocks leave the node."""
+        if len(ids) == 0:
+            return
         self.items[node].append(self._item("drop", ids, tier=tier, reason="watermark"))
 
     def batch(self) -> Batch:

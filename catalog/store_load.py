@@ -14,7 +14,8 @@ from catalog.index.memory import Memory
 from catalog.index.steps import Keyspace, Owner, SourceRow
 from catalog.store_rows import SQL
 
-CHUNK = 4096
+CHUNK = 512
+"""Segments that are taken over at a time: 2 MB of keys, so that loading needs no more memory than running."""
 Dirty = dict[int, tuple[int, float, list[bytes]]]
 """Segment → (first ledger row its row lacks, when that was, keys the row lacks)."""
 DirtyPlaces = dict[tuple[int, int], tuple[int, float]]
