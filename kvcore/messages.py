@@ -24,7 +24,8 @@ class InventoryPage(msgspec.Struct, frozen=True, kw_only=True):
     """One page of everything a source holds, exact as of `seq` of `stream`: frames up to it are contained in it.
 
     `items` are `add` and `adds` only. The writer replaces what it believes when the page marked `last` has come,
-    in one commit; the next frame is `seq + 1`.
+    in one commit; the next frame is `seq + 1`. `gap`: reason of a loss between an engine that cannot list and its
+    agent; what is listed is then all that the agent knows, and the source is not exact.
     """
 
     v: int
@@ -42,6 +43,7 @@ class InventoryPage(msgspec.Struct, frozen=True, kw_only=True):
     shard: int = 0
     fence_seq: int = 0
     allowances: int = 0
+    gap: str = ""
 
 
 class DigestLine(msgspec.Struct, frozen=True, array_like=True):
@@ -57,7 +59,10 @@ class DigestLine(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DigestReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The digests of a source as of `seq`: equal ones verify it without paging the inventory. All lines, always."""
+    """The digests of a source as of `seq`: equal ones verify it without paging the inventory. All lines, always.
+
+    `gap` as in an inventory.
+    """
 
     v: int
     node: str
@@ -71,6 +76,7 @@ class DigestReport(msgspec.Struct, frozen=True, kw_only=True):
     shard: int = 0
     fence_seq: int = 0
     allowances: int = 0
+    gap: str = ""
 
 
 class SourcePosition(msgspec.Struct, frozen=True, kw_only=True):

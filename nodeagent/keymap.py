@@ -2,7 +2,8 @@
 
 Engines name blocks by hashes of their own; everything else here knows keys. A hash is keyed when its namespace and its
 parent are known; until then its event waits in a bounded quarantine and is adopted when they show up. Copies are
-counted per (group, hash, tier), because engines announce and remove physical blocks. Used by `nodeagent.engines`.
+counted per (group, hash, tier), because engines announce and remove physical blocks; what is told is a key's first copy
+and its last, whichever hashes they have. Used by `nodeagent.engines`.
 """
 
 from collections import OrderedDict, defaultdict, deque
@@ -22,8 +23,7 @@ _SHIFT: dict[Tier, int] = {tier: _BITS * i for i, tier in enumerate(TIERS)}
 WAITING_MAX, WAITING_BYTES_MAX = 8_192, 64 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
+class Space(NamedTuple):
     """What the blocks of one chain have in common."""
 
     ns: bytes
@@ -79,6 +79,9 @@ class KeyMap:
         self.waiting_bytes = 0
         self._known: defaultdict[int, dict[bytes, Known]] = defaultdict(dict)
         self._held = 0
+        self._keys: defaultdict[tuple[Space, Tier], dict[bytes, Known]] = defaultdict(dict)
+        self._doubles: dict[tuple[Space, Tier, bytes], list[Known]] = {}
+        """All holders of a key that several hashes stand for: an engine that began anew unseen hashes otherwise."""
         self._ghosts: OrderedDict[tuple[int, bytes], Known] = OrderedDict()
         self._waiting: OrderedDict[int, Waiting] = OrderedDict()
         self._by_cause: dict[Hashable, deque[int]] = {}
@@ -127,7 +130,7 @@ class KeyMap:
             gone: hashes that were removed again before their key was known; only their keys are remembered.
             presence: copies are not counted, there is one or none.
         """
-        table, shift = self._known[space.group], _SHIFT[tier]
+        table, shift, held = self._known[space.group], _SHIFT[tier], self._keys[space, tier]
         one, mask = 1 << shift, _MOST << shift
         runs: list[Run] = []
         run: list[bytes] | None = None
@@ -143,10 +146,18 @@ class KeyMap:
             had = known.counts & mask
             if not had or (not presence and had != mask):
                 known.counts += one
+            if had:
+                new = False
+            else:
+                usual = known.space is space and known.key == key
+                first = (held if usual else self._keys[known.space, tier]).setdefault(known.key, known)
+                new = first is known
+                if not new:
+                    self._doubles.setdefault((known.space, tier, known.key), [first]).append(known)
             if h in gone:
                 self.release(space.group, h, tier)
                 run = None
-            elif had:
+            elif not new:
                 run = None
             elif known.key != key:
                 runs.append(Run(known.space, known.parent, [known.key]))
@@ -160,7 +171,7 @@ class KeyMap:
         return runs, True
 
     def release(self, group: int, engine_hash: bytes, tier: Tier) -> tuple[Known | None, bool]:
-        """One copy fewer: (the block, whether it was the last on the tier); (None, False) for what was not held."""
+        """One copy fewer: (the block, whether its key left the tier); (None, False) for what was not held."""
         known = self._known[group].get(engine_hash)
         count = known.copies(tier) if known else 0
         if known is None or not count:
@@ -168,11 +179,14 @@ class KeyMap:
         known.counts -= 1 << _SHIFT[tier]
         if not known.counts:
             self._bury(group, engine_hash, known)
-        return known, count == 1
+        return known, count == 1 and self._left(known, tier)
 
     def clear(self, tiers: tuple[Tier, ...] = TIERS) -> None:
         """Nothing is on these tiers any more, and nothing waits for them."""
         keep = ~sum(_MOST << _SHIFT[t] for t in tiers)
+        for place in [p for p in self._keys if p[1] in tiers]:
+            del self._keys[place]
+        self._doubles = {p: holders for p, holders in self._doubles.items() if p[1] not in tiers}
         for group, table in self._known.items():
             for h, known in list(table.items()):
                 known.counts &= keep
@@ -185,6 +199,8 @@ class KeyMap:
         """A new life of the engine: its hashes may mean other blocks."""
         self._known.clear()
         self._held = 0
+        self._keys.clear()
+        self._doubles.clear()
         self._ghosts.clear()
         self._waiting.clear()
         self._by_cause.clear()
@@ -194,6 +210,23 @@ class KeyMap:
     def blocks(self) -> Iterator[Known]:
         """Everything that has a copy."""
         return (known for table in self._known.values() for known in table.values())
+
+    def places(self) -> Iterator[tuple[Space, Tier, Collection[Known]]]:
+        """What is held where: each key once, in the order in which they came, so parents before children."""
+        return ((space, tier, held.values()) for (space, tier), held in self._keys.items() if held)
+
+    def _left(self, known: Known, tier: Tier) -> bool:
+        """A hash has no copy on the tier any more: whether its key has none either."""
+        held = self._keys[known.space, tier]
+        holders = self._doubles.get((known.space, tier, known.key)) if self._doubles else None
+        if holders is None:
+            del held[known.key]
+            return True
+        holders.remove(known)
+        held[known.key] = holders[0]
+        if len(holders) == 1:
+            del self._doubles[known.space, tier, known.key]
+        return False
 
     def _bury(self, group: int, engine_hash: bytes, known: Known) -> None:
         del self._known[group][engine_hash]

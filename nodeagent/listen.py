@@ -2,8 +2,9 @@
 
 Subscribes to the engine's ZMQ publisher (one socket pair a data-parallel rank), repairs losses from its ring, turns
 events into canonical items and sends them like any agent. One thread receives and decodes; it never waits for the
-console, and nothing here can make an engine wait. The engine cannot list what it holds: after a loss its source is
-`recovering` until it is cleared or restarted.
+console, and nothing here can make an engine wait. What got lost on the way to the console is repaired by listing what
+is keyed. The engine itself cannot list: what it told and we never heard leaves its source `recovering` until it is
+cleared or restarted.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from nodeagent.agent import TOKEN_FILE, client
 from nodeagent.config import ConfigError, Home
 from nodeagent.engines.endpoints import Endpoint, discovered, endpoints_of
 from nodeagent.engines.gather import Gatherer
+from nodeagent.engines.listing import Listing
 from nodeagent.engines.stream import Apply, Lost, Reborn, Replay, Step, Stream
 from nodeagent.engines.vllm import Source, Vllm
 from nodeagent.keys import KeyRing, LeaseKeeper
@@ -51,6 +53,9 @@ class Lane:
     def __init__(self, endpoint: Endpoint, engine: Vllm, outbox: Outbox, *, ranks: int, context: Any) -> None:
         self.endpoint, self.engine, self.outbox, self.ranks = endpoint, engine, outbox, ranks
         self.gatherer = Gatherer()
+        self.listing = outbox.lister = Listing(
+            engine.map, bytes_per_token=engine.source.bytes_per_token, settle=self.finish
+        )
         self.stream = Stream(has_ring=endpoint.replay is not None)
         self.counts: Counter[str] = Counter()
         self.aside: deque[tuple[float, int]] = deque(maxlen=ASIDE_MAX)
@@ -111,12 +116,14 @@ class Lane:
         if self.asked_at is not None and now - self.asked_at > REPLAY_SECONDS:
             self.counts["replay-timeout"] += 1
             self._over()
-        self._put(self.engine.adopt())
-        self._tell(self.gatherer.due(now))
+        with self.listing.lock:
+            self._put(self.engine.adopt())
+            self._tell(self.gatherer.due(now))
 
     def finish(self) -> None:
         """Nothing is held back any more."""
-        self._tell(self.gatherer.flush())
+        with self.listing.lock:
+            self._tell(self.gatherer.flush())
 
     def close(self) -> None:
         """The sockets are closed."""
@@ -142,13 +149,18 @@ class Lane:
                 case Reborn():
                     self.counts["reborn"] += 1
                     self._hang_up()
-                    self.engine.reset()
-                    self.gatherer.forget()
-                    self.outbox.reborn(str(uuid.uuid4()))
+                    self._begin_anew()
                 case Lost(reason=reason):
                     self._lost(f"lost-{reason}", reason)
                 case Replay(start=start):
                     self._ask(start)
+
+    def _begin_anew(self) -> None:
+        with self.listing.lock:
+            self.engine.reset()
+            self.gatherer.forget()
+            self.listing.forget()
+            self.outbox.reborn(str(uuid.uuid4()))
 
     def _ask(self, start: int) -> None:
         """A fresh DEALER per question: what still comes for an older one must not be taken for an answer."""
@@ -173,7 +185,8 @@ class Lane:
             self.aside.append((time.time(), len(payload)))
             self._lost("missing-dp-rank" if batch.rank is None else "rank-mismatch", "decode")
             return
-        self._put(self.engine.items(batch))
+        with self.listing.lock:
+            self._put(self.engine.items(batch))
 
     def _put(self, items: list[Item]) -> None:
         if items:
@@ -181,11 +194,13 @@ class Lane:
 
     def _tell(self, items: list[Item]) -> None:
         if items:
+            self.listing.told(items)
             self.outbox.put(*items)
 
     def _lost(self, code: str, reason: str) -> None:
         self.counts[code] += 1
-        self._put([Gap(since=time.time(), reason=reason)])
+        with self.listing.lock:
+            self._put([Gap(since=time.time(), reason=reason)])
 
 
 class Listener:
@@ -201,7 +216,7 @@ class Listener:
         ]
         self._stopping = threading.Event()
         self.failed: BaseException | None = None
-        self._told: Counter[str] = Counter()
+        self._told: Counter[tuple[int, str]] = Counter()
         self._thread = threading.Thread(target=self._run, name="listen", daemon=True)
 
     def start(self) -> None:
@@ -233,7 +248,7 @@ class Listener:
                 {
                     "rank": lane.endpoint.rank, "next_seq": lane.stream.expected, "replaying": lane.stream.replaying,
                     "held": lane.stream.held, "gathering": lane.gatherer.held, "aside": len(lane.aside),
-                    "blocks": len(lane.engine.map),
+                    "blocks": len(lane.engine.map), "gap": lane.listing.gap,
                     "quarantined": lane.engine.map.waiting, "quarantined_bytes": lane.engine.map.waiting_bytes,
                     "counts": dict(lane.counts), "events": dict(lane.engine.counts),
                 }
@@ -243,12 +258,16 @@ class Listener:
 
     def refused(self) -> list[dict[str, Any]]:
         """For heartbeats: what was refused since the last one, by code."""
-        now: Counter[str] = Counter()
+        now: Counter[tuple[int, str]] = Counter()
         for lane in self.lanes:
             for counts in (dict(lane.counts), dict(lane.engine.counts)):  # copies: the other thread goes on counting
-                now.update({c: n for c, n in counts.items() if c not in _ORDINARY})
+                now.update({(lane.endpoint.rank, c): n for c, n in counts.items() if c not in _ORDINARY})
         fresh, self._told = now - self._told, now
-        return [{"ns": "", "tier": Tier.HBM.value, "reason": c, "count": n} for c, n in fresh.most_common(256)]
+        source, tier = self.lanes[0].outbox.source, Tier.HBM.value
+        return [
+            {"source": source, "dp_rank": rank, "ns": "", "tier": tier, "reason": c, "count": n}
+            for (rank, c), n in fresh.most_common(256)
+        ]
 
     def _run(self) -> None:
         try:

@@ -34,6 +34,8 @@ class Lister(Protocol):
     """Something that knows everything a source holds. `lock` is held by whoever changes the content and puts items."""
 
     lock: threading.RLock
+    gap: str
+    """Why what is listed may not be all: a reason of a `gap` item that no listing repairs, "" = it is all."""
 
     def inventory(self) -> Iterable[Item]:
         """`add` and `adds` items for all content, parents before children."""
@@ -308,6 +310,7 @@ class Outbox:
             head = dict(
                 v=VERSION, node=node, source=self.source, dp_rank=self.dp_rank, shard=lane.shard, boot=self.boot,
                 stream=self.stream, seq=lane.seq, ts=self._clock(), fence_seq=fence_seq, allowances=allowances,
+                gap=self.lister.gap,
             )  # fmt: skip
             stream, seq = self.stream, lane.seq
         groups = _gather(items, PAGE_BYTES)
@@ -327,7 +330,7 @@ class Outbox:
             body = DigestReport(
                 v=VERSION, node=node, source=self.source, dp_rank=self.dp_rank, shard=lane.shard, boot=self.boot,
                 stream=self.stream, seq=lane.seq, ts=self._clock(), fence_seq=fence_seq, allowances=allowances,
-                lines=lines,
+                lines=lines, gap=self.lister.gap,
             )  # fmt: skip
             return self.stream, lane.seq, _encode(body)
 

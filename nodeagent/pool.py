@@ -305,6 +305,7 @@ class Listing:
     def __init__(self, pool: Pool, tiers: Iterable[Tier]) -> None:
         self._pool, self._tiers = pool, frozenset(tiers)
         self.lock = pool.lock
+        self.gap = ""  # the pool is what is there
 
     def inventory(self) -> Iterable[Item]:
         """See `kvcore.messages.InventoryPage`."""

@@ -22,6 +22,8 @@ from nodeagent.outbox import Lane, Outbox
 
 FLUSH_SECONDS = 0.05
 BEAT_SECONDS = 0.5
+REFUSED_MOST = 1000
+"""Entries of a heartbeat about what was refused."""
 WAIT_FIRST_SECONDS = 0.05
 WAIT_MOST_SECONDS = 3.0
 WAIT_REFUSED_SECONDS = 10.0
@@ -106,6 +108,8 @@ class Sender:
         self._on_allowances, self._refused = on_allowances, refused
         self._roads = {s: Road(client, [i.url for i in ingest if i.shard == s]) for s in {i.shard for i in ingest}}
         self._last_sent: dict[tuple[int, int], float] = {}
+        self._untold: Counter[tuple[tuple[str, Any], ...]] = Counter()
+        """Refusals that no heartbeat has carried yet: entries without their counts."""
 
     async def run(self) -> None:
         """Sends until cancelled."""
@@ -228,15 +232,20 @@ class Sender:
                 for place, lane in zip(box.positions(), box.lanes, strict=True)
                 if box.boot and now - self._last_sent.get((id(box), lane.shard), 0.0) >= BEAT_SECONDS
             ]
-            if not quiet:
+            for entry in self._refused():
+                self._untold[tuple((k, v) for k, v in entry.items() if k != "count")] += entry["count"]
+            if not quiet and not self._untold:
                 continue
-            beat = Heartbeat(
-                sources=quiet, fence_seq=self.ring.fence_seq, allowances=self.allowances, refused=self._refused()
-            )
-            for road in self._roads.values():
+            for n, road in enumerate(self._roads.values()):
+                told = Counter() if n else Counter(dict(self._untold.most_common(REFUSED_MOST)))  # each is told once
+                beat = Heartbeat(
+                    sources=quiet, fence_seq=self.ring.fence_seq, allowances=self.allowances,
+                    refused=[{**dict(entry), "count": count} for entry, count in told.items()],
+                )  # fmt: skip
                 try:
                     answer = await road.post(f"/api/v1/nodes/{self.node}:heartbeat", _encode(beat))
                     self.counts["heartbeat"] += 1
+                    self._untold -= told
                     await self._take(answer)
                     for box in self.outboxes if answer.inventory else ():
                         box.owe_inventory()

@@ -214,6 +214,8 @@ class Folder:
             self.pictures.seen(source.id, batch.when)
             batch.sources[source.id] = source
             asked = source.asks(batch.now) or asked
+        for source, code, detail, count in telling.refused(self, job.node, beat):
+            self.pictures.refused(source.id, code, detail, batch.when, count)
         batch.outcomes.append((job, telling.beat(self, beat, asked)))
 
     def _broken(self, batch: Batch, entry: Broken) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from catalog.ingest.codes import Unavailable
-from kvcore.events import ITEMS_MAX, NAME_MAX, VERSION, Add, Adds, Refused, decode_item
+from kvcore.events import GAPS, ITEMS_MAX, NAME_MAX, VERSION, Add, Adds, Refused, decode_item
 from kvcore.keys import KEY_BYTES
 from kvcore.messages import DigestReport, Heartbeat, InventoryPage
 
@@ -44,6 +44,8 @@ def decode_inventory(body: bytes) -> InventoryPage | DigestReport:
     _check(message.v, message.node, message.source, message.boot, message.stream)
     if not -1 <= message.seq <= _I63 or not _natural(message.dp_rank or 0, message.shard, message.fence_seq):
         raise Refused("malformed-frame", "a number is out of range")
+    if message.gap and message.gap not in GAPS:
+        raise Refused("malformed-frame", "gap")
     if isinstance(message, InventoryPage):
         if len(message.items) > ITEMS_MAX:
             raise Refused("frame-too-large", f"{len(message.items)} items")

@@ -51,17 +51,17 @@ def page(folder: Folder, batch: Batch, job: Job, message: InventoryPage) -> None
         return
     state = "page"
     if collection is not None and message.last:
-        _replace(folder, batch, job, source, collection)
+        _replace(folder, batch, job, source, collection, message.gap)
         state = "applied"
     batch.answers.append((job, source, state, None, []))
 
 
-def _replace(folder: Folder, batch: Batch, job: Job, source: Source, collection: Collection) -> None:
+def _replace(folder: Folder, batch: Batch, job: Job, source: Source, collection: Collection, gap: str) -> None:
     """The position is the inventory's, the content is what it lists, and only what it could not list is in doubt."""
     verdict = source.listed(*collection.position, batch.now)
     if isinstance(verdict, Reset):
         batch.work.append(Work(RESET, source.id))
-    source.verified(batch.now)
+    source.verified(batch.now, gap=gap)
     adds: list[Work] = []
     refused = list(collection.refused)
     for index, item in enumerate(collection.items):
@@ -98,7 +98,7 @@ def digest(folder: Folder, batch: Batch, job: Job, source: Source) -> None:
         if digests_equal(report, believed):
             state = "equal"
             source.inherited = False  # a report is made at the last frame that was numbered
-            source.verified(batch.now)
+            source.verified(batch.now, gap=report.gap)
         else:
             state = "differs"
             source.doubt("digest-differs", batch.now)

@@ -39,7 +39,8 @@ class Source:
     """What the writer knows of one source besides its blocks. Times are UNIX seconds.
 
     ahead: the highest frame seen of the present stream · foreign: frames of other lives wait, their highest ·
-    inherited: the gap was open when this writer took over, so how far it reaches is not known.
+    inherited: the gap was open when this writer took over, so how far it reaches is not known · blind: its agent has
+    listed all it knows, and that events of the engine are lost for good.
     """
 
     id: int
@@ -58,6 +59,7 @@ class Source:
     gap_since: float | None = None
     foreign: dict[tuple[str, str], int] = field(default_factory=dict)
     inherited: bool = False
+    blind: bool = False
     behind_since: float | None = None
     ask_at: float = 0.0
     asked: int = 0
@@ -69,7 +71,10 @@ class Source:
     # ------------------------------------------------------------------ state
     @property
     def state(self) -> tuple[str, str]:
-        """(state, reason); the reason is "" for exact. The worst doubt wins, the oldest of equals."""
+        """(state, reason); the reason is "" for exact. The worst doubt wins, then the engine's, then the oldest.
+
+        The engine's loss outlives an open gap, and the next writer knows only the reason that was shown last.
+        """
         if self.lost_since is not None:
             return LOST, self.lost_reason
         for code in self.doubts:
@@ -79,7 +84,7 @@ class Source:
             return RECOVERING, "gap" if "gap" in self.doubts else "new"
         if not self.can_list and any(code != "gap" for code in self.doubts):
             return DEGRADED, "cannot-list"
-        for code in self.doubts:
+        for code in sorted(self.doubts, key=lambda code: not _of_engine(code)):
             return RECOVERING, code
         return EXACT, ""
 
@@ -97,9 +102,17 @@ class Source:
         """What the catalog believes of the source may be wrong, for this reason."""
         self.doubts.setdefault(code, now)
 
-    def verified(self, now: float) -> None:
-        """The source has listed what it holds and the catalog agrees; only a gap that is still open remains."""
-        self.doubts = {"gap": self.doubts.get("gap", now)} if self.gap_open else {}
+    def verified(self, now: float, *, gap: str = "") -> None:
+        """The source has listed what it holds and the catalog agrees; only a gap that is still open remains.
+
+        Args:
+            now: UNIX seconds.
+            gap: why the source itself does not know all that its engine holds; "" = it does.
+        """
+        remains = [f"engine-{gap}"] if gap else []
+        remains += ["gap"] if self.gap_open else []
+        self.doubts = {code: self.doubts.get(code, now) for code in remains}
+        self.blind = bool(gap)
         self.last_verified_at, self.lost_since, self.behind_since = now, None, None
 
     def lose(self, now: float, reason: str = "silent") -> None:
@@ -198,7 +211,7 @@ class Source:
     def _begin(self, boot: str, stream: str, now: float) -> None:
         """A new boot: what was doubted of the old life is void, volatile tiers are known to be empty."""
         self.behind_since = self.lost_since = None
-        self.doubts = {}
+        self.doubts, self.blind = {}, False
         self._enter(boot, stream)
         self.gap_since = None
         if self.ahead > self.cursor.seq:
@@ -246,7 +259,8 @@ class Source:
         self.ask_at = max(self.ask_at, now + 2.0)
 
     def _needs(self, now: float, verdict: Verdict | None) -> bool:
-        if self.lost_since is not None or any(code != "gap" for code in self.doubts):
+        doubts = [code for code in self.doubts if code != "gap" and not (self.blind and _of_engine(code))]
+        if self.lost_since is not None or doubts:
             return True
         if isinstance(verdict, Gap) and verdict.inventory:
             return True
@@ -254,4 +268,8 @@ class Source:
 
 
 def _repairable(code: str) -> bool:
-    return code in REPAIRABLE or code.startswith("engine-")
+    return code in REPAIRABLE or _of_engine(code)
+
+
+def _of_engine(code: str) -> bool:
+    return code.startswith("engine-")

@@ -5,9 +5,12 @@ Called by `folding`. Nothing in here changes what the catalog believes of a bloc
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from catalog.ingest import meters
+from catalog.ingest.codes import CODES
 from catalog.ingest.keymap import SourceRow
 from catalog.ingest.sources import EXACT, Source
 from kvcore.events import Frame, Item, Refused
@@ -77,6 +80,26 @@ def beat(folder: Folder, heartbeat: Heartbeat, asks: bool) -> Answer:
         fences_after=folder.registry.fences(heartbeat.fence_seq),
         inventory=asks,
     )
+
+
+def refused(folder: Folder, node: UUID, heartbeat: Heartbeat) -> Iterator[tuple[Source, str, str, int]]:
+    """What the agent itself has refused of its engine, by source: (source, code, detail, how often).
+
+    Only counted: where a fact may have been lost, the agent has told that as a `gap` item. Entries without a code of
+    ours are left out; one that names no source is of the node's first.
+    """
+    first = next(iter(folder.of_node.get(node, ())), None)
+    for entry in heartbeat.refused:
+        code, times = entry.get("reason"), entry.get("count")
+        rank = entry.get("dp_rank", 0)
+        if not isinstance(code, str) or code not in CODES or not isinstance(times, int) or not 0 < times < 2**31:
+            continue
+        name, source = entry.get("source"), first  # one that is named may not have spoken yet
+        if isinstance(name, str) and isinstance(rank, int):
+            source = folder.named.get((node, name, rank), first)
+        if source is not None:
+            count(code, times)
+            yield source, code, "by the agent", times
 
 
 def notes(folder: Folder, batch: Batch) -> None:

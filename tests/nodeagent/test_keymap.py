@@ -54,6 +54,24 @@ def test_a_removed_copy_is_one_of_several() -> None:
     assert ghost.key == b"K"
 
 
+def test_a_key_is_told_once_whichever_hashes_have_it() -> None:
+    m = KeyMap()
+    assert hold(m, b"h", b"K")
+    assert not hold(m, b"i", b"K")
+    assert not hold(m, b"j", b"K")
+    assert [[k.key for k in held] for _, _, held in m.places()] == [[b"K"]]
+    assert m.release(0, b"h", HBM)[1] is False
+    assert not hold(m, b"h", b"K")
+    assert [m.release(0, h, HBM)[1] for h in (b"i", b"h", b"j")] == [False, False, True]
+    assert list(m.places()) == []
+    hold(m, b"h", b"K")
+    hold(m, b"i", b"K")
+    m.clear()
+    assert list(m.places()) == []
+    assert hold(m, b"i", b"K")
+    assert m.release(0, b"i", HBM)[1] is True
+
+
 def test_presence_instead_of_copies() -> None:
     m = KeyMap()
     for _ in range(3):

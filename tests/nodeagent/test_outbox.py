@@ -32,7 +32,7 @@ class List:
     """A source that can list."""
 
     def __init__(self, items=()):
-        self.lock = threading.RLock()
+        self.lock, self.gap = threading.RLock(), ""
         self.items = list(items)
 
     def inventory(self):
