@@ -31,6 +31,8 @@ MARK = Mark(tier="hbm", used=0, capacity=1, high=0.9, low=0.8)
 class List:
     """A source that can list."""
 
+    gap = ""
+
     def __init__(self, items=()):
         self.lock, self.gap = threading.RLock(), ""
         self.items = list(items)

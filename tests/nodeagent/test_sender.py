@@ -23,6 +23,8 @@ NS = bytes(range(32))
 class Source:
     """A source that can list, with a set of blocks of its own."""
 
+    gap = ""
+
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.keys: list[bytes] = []
@@ -311,7 +313,8 @@ def test_a_heartbeat_may_ask_for_everything(far, source):
         real = far.say
 
         def say(state, **more):
-            return real(state, inventory=state == "ok" and not far.counts["inventories"], **more)
+            asks = state == "ok" and not far.counts["inventories"]
+            return real(state, **({"inventory": asks} | more))
 
         far.say = say
         source.add()

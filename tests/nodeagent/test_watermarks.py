@@ -197,3 +197,27 @@ def test_a_use_raises_the_rank(tmp_path):
     rig.ask(key, [1, 2])
     assert policy.rank(run) > before
     rig.close()
+
+
+def test_a_queue_and_its_memory_stay_bounded(tmp_path, monkeypatch):
+    from nodeagent.runs import Copy
+
+    monkeypatch.setattr("nodeagent.watermarks.COMPACT_EVERY", 50)
+    monkeypatch.setattr("nodeagent.watermarks.GHOSTS", 10)
+    rig = Rig(tmp_path, {"hbm": blocks(40), "dram": blocks(40)})
+    key = rig.lease()
+    rig.ask(key, [1])
+    (run,) = rig.pool.runs.values()
+    queue = rig.pool.queues[Tier.DRAM]
+    for _ in range(500):
+        queue.push(run, Copy(0.0))  # copies that have left by another way
+    assert len(queue) < 100
+    assert list(queue.pop(10**9)) == []
+    for i in range(100):
+        rig.ask(key, [1000 + i])
+        rig.settle()
+    for other in list(rig.pool.runs.values()):
+        rig.pool.admission.forget(other)
+        rig.pool.admission.forget(other)
+    assert len(rig.pool.admission._ghosts) <= 10
+    rig.close()
