@@ -16,11 +16,13 @@ class Publisher:
         ring: batches kept for replay.
         old: replies of before 0.26, without the topic.
         connect: endpoint to connect to instead of binding.
+        ports: of the publisher and of the replay endpoint; 0 = any.
     """
 
     def __init__(
-        self, *, ring: int = 10_000, old: bool = False, connect: str | None = None, mute: bool = False
-    ) -> None:
+        self, *, ring: int = 10_000, old: bool = False, connect: str | None = None, mute: bool = False,
+        ports: tuple[int, int] = (0, 0),
+    ) -> None:  # fmt: skip
         self._context = zmq.Context()
         self._pub = self._context.socket(zmq.PUB)
         self._pub.setsockopt(zmq.LINGER, 500)
@@ -28,10 +30,12 @@ class Publisher:
             self._pub.connect(connect)
             self.endpoint = connect
         else:
-            self.endpoint = f"tcp://127.0.0.1:{self._pub.bind_to_random_port('tcp://127.0.0.1')}"
+            self._pub.bind(f"tcp://127.0.0.1:{ports[0] or '*'}")
+            self.endpoint = self._pub.getsockopt(zmq.LAST_ENDPOINT).decode().rstrip("\0")
         self._router = self._context.socket(zmq.ROUTER)
         self._router.setsockopt(zmq.LINGER, 0)
-        self.replay = f"tcp://127.0.0.1:{self._router.bind_to_random_port('tcp://127.0.0.1')}"
+        self._router.bind(f"tcp://127.0.0.1:{ports[1] or '*'}")
+        self.replay = self._router.getsockopt(zmq.LAST_ENDPOINT).decode().rstrip("\0")
         self._ring, self._ring_max, self._old, self._mute = OrderedDict[int, bytes](), ring, old, mute
         self.seq, self.asked = 0, 0
         self._lock, self._stop = threading.Lock(), threading.Event()
