@@ -21,8 +21,8 @@ test-fast: dev ## without walks, browser and long forms
 walks: dev ## real processes only
 	@$(PY) -m pytest -m "walk or browser" $(ARGS)
 
-accept: dev ## what must hold seen from outside; ONLY=word
-	@$(PY) -m pytest tests/accept $(if $(ONLY),-k $(ONLY)) $(ARGS)
+accept: dev ## what must hold seen from outside, in full size; ONLY=word
+	@KVC_ACCEPT=full $(PY) -m pytest tests/accept $(if $(ONLY),-k $(ONLY)) $(ARGS)
 
 faults: dev ## seeded faults: each must be caught
 	@$(PY) -m pytest tests/faults $(ARGS)

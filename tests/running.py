@@ -14,7 +14,7 @@ from pathlib import Path
 from kvconsole import reaper
 from kvconsole.embedded import Valkey
 from kvconsole.programs import PROGRAMS, Site
-from kvconsole.serverprocess import CLONE, free_port
+from kvconsole.serverprocess import CLONE, command_of, free_port
 
 START_SECONDS = 30.0
 TIERS = ("hbm=1MiB", "pinned=1MiB", "dram=4MiB", "ssd=16MiB", "remote=16MiB")
@@ -122,6 +122,10 @@ class Console:
         assert done.returncode == 0, f"manage.py {' '.join(arguments)}:\n{done.stdout}{done.stderr}"
         return done.stdout
 
+    def background(self, name: str, *arguments: str) -> None:
+        """A management command of an operator runs under this name until it ends, or `kill` or `stop`."""
+        self._spawn(name, [sys.executable, "manage.py", *arguments], self.env)
+
     def seed(self) -> dict[str, str]:
         """Demo tenants, models, namespaces and users exist; user name → password."""
         if "logins" not in self.__dict__:
@@ -157,11 +161,32 @@ class Console:
 
     def login(self, page, username: str = "operator") -> None:
         """The browser page is logged in as a demo user and shows the first page."""
-        page.goto(f"{self.url}/login")
-        page.fill("input[name=username]", username)
-        page.fill("input[name=password]", self.seed()[username])
-        page.click("form button[type=submit]")
-        page.wait_for_url(lambda url: "/login" not in url)
+        log_in(page, self.url, username, self.seed()[username])
+
+
+def log_in(page, url: str, username: str, password: str) -> None:
+    """The browser page is logged in and shows the first page of the console at `url`."""
+    page.goto(f"{url}/login")
+    page.fill("input[name=username]", username)
+    page.fill("input[name=password]", password)
+    page.click("form button[type=submit]")
+    page.wait_for_url(lambda now: "/login" not in now)
+
+
+def running_under(*marks: str) -> list[str]:
+    """Command lines of processes that run in one of these places or name it in arguments or environment."""
+    pids = [int(p) for p in os.listdir("/proc") if p.isdigit()] if Path("/proc/self").exists() else []
+    found = []
+    for pid in pids:
+        try:
+            environ = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+            where = os.readlink(f"/proc/{pid}/cwd")
+        except OSError:
+            continue
+        command = command_of(pid)
+        if pid != os.getpid() and any(m in command or m in where or f"={m}/" in environ for m in marks):
+            found.append(command[:120])
+    return found
 
 
 def read_logins(path: Path) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Pages against a real database, and in a real browser against real processes."""
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -103,7 +104,7 @@ class Visit:
         self.page.wait_for_selector("html[data-ready]", state="attached")
 
     def wait(self, expression: str, seconds: float = 20.0) -> None:
-        """Until the expression is true in the page. (Playwright's own waiting needs `eval`, which our policy blocks.)"""
+        """Until the expression is true in the page. (Playwright's own waiting needs `eval`; our policy blocks it.)"""
         deadline = time.monotonic() + seconds
         while not self.page.evaluate(expression):
             assert time.monotonic() < deadline, f"not within {seconds} s: {expression}"
@@ -121,18 +122,23 @@ def state(site: Console, chromium: Any) -> dict[str, Any]:
     return kept
 
 
-@pytest.fixture
-def visit(site: Console, chromium: Any, state: dict[str, Any]) -> Iterator[Callable[..., Visit]]:
-    """Opens pages: `visit(width=…, theme=…, language=…)`; at the end nothing forbidden has happened."""
+@contextlib.contextmanager
+def opener(chromium: Any, url: str, state: dict[str, Any]) -> Iterator[Callable[..., Visit]]:
+    """Opens pages of the console at `url`: `visit(width=…, theme=…, language=…)`; nothing forbidden may happen there.
+
+    `state` has the cookies of whoever is logged in; `user=False` opens the page as nobody.
+    """
     visits: list[Visit] = []
 
-    def open_page(width: int = 1440, theme: str = "light", language: str = "en", user: bool = True, **options: Any) -> Visit:
+    def open_page(
+        width: int = 1440, theme: str = "light", language: str = "en", user: bool = True, **options: Any
+    ) -> Visit:
         context = chromium.new_context(
             viewport={"width": width, "height": 900}, storage_state=state if user else None, **options
         )
         chosen = {"kvc_theme": theme, "django_language": language}
-        context.add_cookies([{"name": n, "value": v, "url": site.url} for n, v in chosen.items()])
-        made = Visit(context.new_page(), site.url)
+        context.add_cookies([{"name": n, "value": v, "url": url} for n, v in chosen.items()])
+        made = Visit(context.new_page(), url)
         made.listen()
         visits.append(made)
         return made
@@ -144,12 +150,24 @@ def visit(site: Console, chromium: Any, state: dict[str, Any]) -> Iterator[Calla
     assert not [f for v in visits for f in v.foreign]
 
 
-@pytest.fixture(scope="session")
-def axe() -> str:
-    """The rules of axe-core, from its wheel."""
+@pytest.fixture
+def visit(site: Console, chromium: Any, state: dict[str, Any]) -> Iterator[Callable[..., Visit]]:
+    """`opener` over the planted fleet, as an operator."""
+    with opener(chromium, site.url, state) as open_page:
+        yield open_page
+
+
+def axe_rules() -> str:
+    """The rules of axe-core as a script, from its wheel."""
     import axe_playwright_python
 
     return (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """See `axe_rules`."""
+    return axe_rules()
 
 
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")

@@ -1,7 +1,6 @@
 """`make up`, seen from outside: it starts, refuses a second copy, stops quickly, and leaves nothing after kill -9."""
 
 import fcntl
-import os
 import re
 import signal
 import subprocess
@@ -14,9 +13,8 @@ import pytest
 
 from kvconsole import devserver
 from kvconsole.devserver import NotStarted, only_one
-from kvconsole.serverprocess import command_of
 from tests.architecture.tree import CLONE
-from tests.running import read_logins
+from tests.running import read_logins, running_under
 
 
 def up(state: Path, *options: str) -> subprocess.Popen[str]:
@@ -40,18 +38,7 @@ def mine(state: Path) -> list[str]:
     from kvconsole.serverprocess import service_home
 
     marks = [str(state), *(str(service_home(state / name)) for name in ("postgres", "valkey", "remote"))]
-    pids = [int(p) for p in os.listdir("/proc") if p.isdigit()] if Path("/proc/self").exists() else []
-    found = []
-    for pid in pids:
-        try:
-            environ = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
-            where = os.readlink(f"/proc/{pid}/cwd")
-        except OSError:
-            continue
-        command = command_of(pid)
-        if pid != os.getpid() and any(m in command or m in where or f"={m}/" in environ for m in marks):
-            found.append(command[:120])
-    return found
+    return running_under(*marks)
 
 
 @pytest.fixture
