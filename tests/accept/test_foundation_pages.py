@@ -1,0 +1,76 @@
+"""Foundation, seen from outside: the pages, over a fleet of real agents that a replay drives meanwhile."""
+
+import functools
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.accept import test_foundation_road as road
+from tests.accept.fleet import rows, say, until
+from tests.frontend import test_browser as looks
+from tests.frontend.conftest import WIDTHS, Visit, axe_rules, opener
+from tests.running import Console
+
+pytestmark = [pytest.mark.accept, pytest.mark.walk, pytest.mark.browser]
+PAGES = ("/", "/map", "/map?view=tiles", "/nodes", "/nodes/fra-p1", "/login")
+LIVE = ("/", "/map", "/map?view=tiles", "/nodes", "/nodes/fra-p1")
+
+
+@pytest.fixture
+def moving(console: Console) -> Console:
+    """Four agents, a minute of a trace behind them and more of it coming; the heat map has a whole column."""
+    road.fleet(console)
+    path, _ = road.trace(console, 400)
+    console.background("replay", "replay", str(path), "--limit", "400", "--speed", "4", "--model", "ref-64", "--loop")
+    query = "SELECT count(*) FROM catalog_heatcolumn WHERE layer = 0 AND families > 0"
+    until(lambda: rows(console, query)[0][0] >= 2, 90, "two columns of the heat map")
+    return console
+
+
+@pytest.fixture
+def visit(moving: Console, chromium: Any) -> Iterator[Any]:
+    """Opens pages as an operator, or as nobody with `user=False`; no console error, no foreign request."""
+    context = chromium.new_context()
+    moving.login(context.new_page())
+    state = context.storage_state()
+    context.close()
+    with opener(chromium, moving.url, state) as open_page:
+        yield open_page
+
+
+def foreign_words(visit: Visit) -> list[str]:
+    """Han characters on an English page, but for the button that switches to Chinese; names of phrases unresolved."""
+    text = visit.page.evaluate(
+        """() => { const copy = document.body.cloneNode(true);
+        for (const e of copy.querySelectorAll('[data-lang], script')) e.remove();
+        const said = [...copy.querySelectorAll('[aria-label], [title], [placeholder]')].flatMap((e) =>
+          ['aria-label', 'title', 'placeholder'].map((n) => e.getAttribute(n) ?? ''));
+        return [copy.textContent, ...said].join(' '); }"""
+    )
+    return re.findall(r"[\u3400-\u9fff]+|\bunit_\w+|%\(\w+\)s", text)
+
+
+@pytest.mark.timeout(900)
+def test_pages_have_no_errors_no_foreign_requests_no_axe_findings_and_no_untranslated_words(
+    moving: Console, visit: Any
+) -> None:
+    """Both languages, both themes, four widths: 0 console errors, 0 requests to other hosts, axe 0, 0 untranslated."""
+    begin, axe = time.monotonic(), axe_rules()
+    for path in PAGES:
+        opened = functools.partial(visit, user=path != "/login")
+        for language in looks.LANGUAGES if road.LONG or path == "/map" else looks.LANGUAGES[1:]:
+            looks.test_axe_finds_nothing(opened, axe, path, language)
+        for theme, language in zip(looks.THEMES, looks.LANGUAGES, strict=True):
+            looks.test_no_page_scrolls_sideways(functools.partial(opened, theme=theme), path, language)
+        looks.test_a_chinese_page_has_no_english_words(opened, path)
+        one = opened(theme="dark")
+        looks.settle(one, path)
+        assert foreign_words(one) == []
+        if path in LIVE:
+            one.wait("document.documentElement.dataset.live === 'on'")
+    assert moving.processes["replay"].poll() is None, moving.log("replay")[-2000:]
+    say("pages", pages=len(PAGES), languages=2, themes=2, widths=WIDTHS, axe_findings=0, console_errors=0,
+        foreign_requests=0, untranslated=0, seconds=round(time.monotonic() - begin))  # fmt: skip
