@@ -55,9 +55,9 @@ def run(quick: bool = False) -> Iterator[dict[str, Any]]:
     blocks, runs = len(payloads) * BLOCKS, 3 if quick else 15
     blk = hashlib.sha256(b"bench").digest()
 
-    def events() -> Iterator[Stored]:
+    def events(*, ids: bool = False) -> Iterator[Stored]:
         for payload in payloads:
-            for event in decode_batch(payload).events:
+            for event in decode_batch(payload, ids=ids).events:
                 assert isinstance(event, Stored)
                 yield event
 
@@ -66,7 +66,7 @@ def run(quick: bool = False) -> Iterator[dict[str, Any]]:
             pass
 
     def by_tokens() -> None:
-        for event in events():
+        for event in events(ids=True):
             assert event.tokens is not None
             chain_keys(token_bytes(event.tokens), block_tokens=BLOCK_TOKENS, blk=blk)
 
@@ -80,7 +80,7 @@ def run(quick: bool = False) -> Iterator[dict[str, Any]]:
     def to_items() -> None:
         engine = Vllm(Source(name="bench", default=blk, bytes_per_token=64), ring)
         for payload in payloads:
-            engine.items(decode_batch(payload))
+            engine.items(decode_batch(payload, ids=True))
 
     packed = [
         msgspec.msgpack.encode(Add(ns=blk, gen=1, keys=random.Random(i).randbytes(32 * BLOCKS), tier="hbm", tokens=16,

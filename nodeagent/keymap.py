@@ -11,6 +11,8 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from kvcore.blocks import TIERS, Tier
 from kvcore.dialects.engine import Stored
 
@@ -32,13 +34,16 @@ class Space(NamedTuple):
     block_tokens: int
 
 
-class Known:
-    """A block whose key is known. `counts` packs the physical copies of each tier, `_BITS` each."""
+class Known(msgspec.Struct, eq=False, gc=False):
+    """A block whose key is known. `counts` packs the physical copies of each tier, `_BITS` each.
 
-    __slots__ = ("counts", "key", "parent", "space")
+    Millions may be held: it is made without a call into Python, and the collector does not look at it.
+    """
 
-    def __init__(self, space: Space, key: bytes, parent: bytes | None, counts: int = 0) -> None:
-        self.space, self.key, self.parent, self.counts = space, key, parent, counts
+    space: Space
+    key: bytes
+    parent: bytes | None
+    counts: int = 0
 
     def copies(self, tier: Tier) -> int:
         """Physical copies on the tier."""

@@ -177,7 +177,7 @@ class Lane:
     def _apply(self, payload: bytes) -> None:
         self.counts["batches"] += 1
         try:
-            batch = decode_batch(payload)
+            batch = decode_batch(payload, ids=True)
         except Refused as e:
             self._lost(e.code, "decode")
             return

@@ -1,9 +1,10 @@
 """Decides what every engine's events mean before keys are known: the form all dialects decode into.
 
-Hashes are the engine's own, as bytes. Token ids stay undecoded until somebody asks. Nothing of this form is stored,
+Hashes are the engine's own, as bytes. Token ids stay undecoded where nobody asks. Nothing of this form is stored,
 logged or sent: the agent turns it into canonical items and forgets it.
 """
 
+import functools
 import hashlib
 import struct
 from collections.abc import Sequence
@@ -38,16 +39,16 @@ def tier_of(medium: str | None, locality: str | None = None) -> Tier:
 class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Consecutive blocks of one chain came to a tier.
 
-    `tokens`: undecoded array of the range's token ids, None in a placeholder: the engine tells only that a block it
-    announced before is in that tier as well (`parent` says nothing then). `exact`: every block of the range has its
-    hash; where a group skips blocks nobody can say which tokens belong to which hash. `salt_tags`: tags of the strings
-    that may be the chain's salt, at its start only. `extras`: per block a digest of what else made its content
+    `tokens`: the range's token ids, as `token_bytes` takes them, None in a placeholder: the engine tells only that a
+    block it announced before is in that tier as well (`parent` says nothing then). `exact`: every block of the range
+    has its hash; where a group skips blocks nobody can say which tokens belong to which hash. `salt_tags`: tags of the
+    strings that may be the chain's salt, at its start only. `extras`: per block a digest of what else made its content
     (images, embeddings), None where nothing did.
     """
 
     hashes: list[bytes]
     parent: bytes | None
-    tokens: msgspec.Raw | None
+    tokens: msgspec.Raw | bytes | None
     block_tokens: int
     tier: Tier
     group: int = 0
@@ -94,17 +95,38 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 _ids = msgspec.msgpack.Decoder(list[int])
 
 
-def token_bytes(tokens: msgspec.Raw) -> bytes:
+def token_bytes(tokens: msgspec.Raw | bytes) -> bytes:
     """The token ids as u32 little-endian, the form keys are made of.
+
+    Args:
+        tokens: an undecoded array of numbers, or what this function gave before.
+
+    Raises:
+        Refused: `wrong-type`, where an id is no u32.
+    """
+    if isinstance(tokens, bytes):
+        return tokens
+    try:
+        return pack_ids(_ids.decode(tokens))
+    except (msgspec.DecodeError, RecursionError):
+        raise Refused("wrong-type", "a token id is not an unsigned 32-bit number") from None
+
+
+def pack_ids(ids: list[int]) -> bytes:
+    """Token ids as u32 little-endian.
 
     Raises:
         Refused: `wrong-type`, where an id is no u32.
     """
     try:
-        ids = _ids.decode(tokens)
-        return struct.pack(f"<{len(ids)}I", *ids)
-    except (msgspec.DecodeError, struct.error, RecursionError):
+        return _u32(len(ids)).pack(*ids)
+    except struct.error:
         raise Refused("wrong-type", "a token id is not an unsigned 32-bit number") from None
+
+
+@functools.lru_cache(maxsize=256)
+def _u32(count: int) -> struct.Struct:
+    return struct.Struct(f"<{count}I")
 
 
 def extra_digest(values: Sequence[object]) -> bytes:

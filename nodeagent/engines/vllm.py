@@ -146,8 +146,10 @@ class Vllm:
 
     def _wait(self, event: Stored, gone: set[bytes], cause: Hashable) -> str:
         """Puts the event into quarantine, with a copy of its own tokens and not of the batch it came in."""
-        tokens = None if event.tokens is None else bytes(event.tokens)
-        kept = event if tokens is None else msgspec.structs.replace(event, tokens=msgspec.Raw(tokens))
+        tokens, kept = event.tokens, event
+        if isinstance(tokens, msgspec.Raw):
+            tokens = bytes(tokens)
+            kept = msgspec.structs.replace(event, tokens=msgspec.Raw(tokens))
         given_up = self.map.wait(kept, cause, len(event.hashes) * 64 + len(tokens or b""), gone)
         self.counts["quarantined"] += 1
         self.counts["given-up"] += given_up

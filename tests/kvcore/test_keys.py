@@ -24,6 +24,15 @@ def test_a_chain_is_made_block_by_block() -> None:
     assert keys.block_key(first, tokens[64:], BLK) == second
 
 
+@given(st.binary(max_size=400), st.integers(1, 20), st.one_of(st.none(), st.binary(min_size=32, max_size=32)))
+def test_chains_are_their_blocks(tokens: bytes, block_tokens: int, parent: bytes | None) -> None:
+    at, step, slow = parent or keys.ROOT, 4 * block_tokens, []
+    for i in range(len(tokens) // step):
+        at = keys.block_key(at, tokens[i * step : (i + 1) * step], BLK)
+        slow.append(at)
+    assert keys.chain_keys(tokens, block_tokens=block_tokens, blk=BLK, parent=parent) == slow
+
+
 @given(st.binary(max_size=100), st.text(max_size=10), st.binary(min_size=1, max_size=64))
 def test_directory_keys_are_hmac(k_dir: bytes, engine: str, engine_hash: bytes) -> None:
     message = keys.framed(engine.encode(), b"sha256", engine_hash)

@@ -252,6 +252,53 @@ def test_token_ids_that_are_none() -> None:
             token_bytes(msgspec.Raw(pack(tokens)))
 
 
+ids = st.one_of(st.integers(0, 2**32 - 1), st.integers(0, 200), st.sampled_from([127, 128, 255, 256, 65_535, 65_536]))
+
+
+@given(st.lists(st.lists(ids, min_size=4, max_size=4), min_size=1, max_size=20), st.booleans())
+def test_ids_read_in_the_same_pass_are_the_same_ids(blocks: list[list[int]], as_array: bool) -> None:
+    tokens = [i for block in blocks for i in block]
+    more: dict[str, Any] = {"block_hashes": list(range(len(blocks))), "token_ids": tokens, "block_size": 4}
+    event = dict(GOOD) | more | {"parent_block_hash": None, "extra_keys": None}
+    body = pack(
+        [1.0, [list(arrayed(event)) if as_array else event, REMOVED if not as_array else ["BlockRemoved", [1]]], 0]
+    )
+    (slow, one), (fast, two) = decode_batch(body).events, decode_batch(body, ids=True).events
+    assert isinstance(slow, Stored)
+    assert isinstance(fast, Stored)
+    assert slow.tokens is not None
+    assert fast.tokens == token_bytes(slow.tokens) == b"".join(t.to_bytes(4, "little") for t in tokens)
+    assert msgspec.structs.replace(fast, tokens=slow.tokens) == slow
+    assert one == two
+
+
+def arrayed(event: dict[str, Any]) -> tuple[Any, ...]:
+    """The event as engines up to 0.23 sent it."""
+    return ("BlockStored", event["block_hashes"], event["parent_block_hash"], event["token_ids"], event["block_size"],
+            None, event["medium"])  # fmt: skip
+
+
+@pytest.mark.parametrize("tokens", [[-1, 0, 0, 0], [2**32, 0, 0, 0], ["x", 0, 0, 0], "canary"])
+def test_ids_that_are_none_cost_their_event_only(tokens: Any) -> None:
+    event = dict(GOOD) | {"block_hashes": [1], "token_ids": tokens, "block_size": 4, "extra_keys": None}
+    bad, good = decode_batch(pack([1.0, [event, REMOVED], 0]), ids=True).events
+    if isinstance(bad, Stored):
+        assert bad.tokens is not None
+        with pytest.raises(Refused, match="wrong-type"):
+            token_bytes(bad.tokens)
+    else:
+        assert isinstance(bad, Bad)
+        assert bad.code == "wrong-type"
+    assert isinstance(good, Removed)
+
+
+def test_adapters_of_before_they_had_names_are_told_apart() -> None:
+    for said, lora in ((None, None), (7, "#7")):
+        (event,) = decode_batch(pack([1.0, [["BlockStored", [1], None, [1, 2, 3, 4], 4, said]], 0])).events
+        assert isinstance(event, Stored)
+        assert event.lora == lora
+
+
 @given(st.data())
 def test_a_mutated_batch_raises_nothing_but_refused(data: st.DataObject) -> None:
     body = bytearray(
