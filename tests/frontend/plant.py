@@ -124,7 +124,9 @@ def heat(cx: psycopg.Connection, now: datetime, tenants: dict[str, UUID]) -> Non
                     unknown={2, 9} if i > 320 else set())  # fmt: skip
 
 
-def heat_column(cx: psycopg.Connection, t0: int, ids: list[int], levels: list[float], unknown: set[int] = frozenset()) -> None:
+def heat_column(
+    cx: psycopg.Connection, t0: int, ids: list[int], levels: list[float], unknown: set[int] = frozenset()
+) -> None:
     """One column: every metric of row k is `levels[k]` a second."""
     values = np.zeros((len(ids), len(METRICS)), "<f4")
     for k, level in enumerate(levels):

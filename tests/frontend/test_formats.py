@@ -50,7 +50,9 @@ def test_short_lags_stay_milliseconds():
     assert formats.milliseconds(0) == "0.0 s"
 
 
-@pytest.mark.parametrize(("value", "shown"), [(48.2, ("48.2", "")), (1284, ("1.28", "k")), (19_611_234, ("19.6", "M")), (7, ("7", ""))])
+@pytest.mark.parametrize(
+    ("value", "shown"), [(48.2, ("48.2", "")), (1284, ("1.28", "k")), (19_611_234, ("19.6", "M")), (7, ("7", ""))]
+)
 def test_rates_have_three_digits_that_matter(value, shown):
     assert formats.short(value) == shown
 

@@ -36,7 +36,9 @@ def phrases_of_template(path: Path) -> set[tuple[str | None, str]]:
                 found.add((None, "".join(block)))
                 block = None
             else:
-                block.append(f"%({token.contents})s" if token.token_type.name == "VAR" else token.contents.replace("%", "%%"))
+                block.append(
+                    f"%({token.contents})s" if token.token_type.name == "VAR" else token.contents.replace("%", "%%")
+                )
         elif token.token_type.name == "BLOCK" and token.contents.startswith("blocktranslate"):
             block = []
         elif match := re.match(r"""translate\s+(?:"([^"]+)"|'([^']+)')(?:.*\scontext\s+"([^"]+)")?""", token.contents):
@@ -100,4 +102,6 @@ def test_templates_write_no_words_of_their_own():
         text = re.sub(r"\{%\s*blocktranslate.*?endblocktranslate\s*%\}", "", path.read_text(), flags=re.S)
         text = re.sub(r"\{[{%#].*?[}%#]\}", " ", text, flags=re.S)
         bare = kept.sub(" ", re.sub(r"<[^>]*>", "|", text, flags=re.S))
-        assert not re.search(r"[A-Za-z]{3,}\s+[A-Za-z]{3,}", bare), f"{path.name}: {re.search('[A-Za-z]{3,} +[A-Za-z]{3,}', bare)}"
+        assert not re.search(r"[A-Za-z]{3,}\s+[A-Za-z]{3,}", bare), (
+            f"{path.name}: {re.search('[A-Za-z]{3,} +[A-Za-z]{3,}', bare)}"
+        )

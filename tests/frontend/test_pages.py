@@ -27,7 +27,9 @@ def node(**kw):
 def fleet(*nodes, blocks=10, complete=True, alerts=(), hit=0.5):
     numbers = Numbers(requests_per_s=2.0, hit_ratio=hit, saved_ms_per_s=1500.0, events_per_s=1.0, evictions_per_s=None,
                       blocks=blocks, complete=complete, as_of=NOW)  # fmt: skip
-    return FleetView(nodes=list(nodes), ladder=[], numbers=numbers, alerts=list(alerts), answer=[], complete=complete, as_of=NOW)
+    return FleetView(
+        nodes=list(nodes), ladder=[], numbers=numbers, alerts=list(alerts), answer=[], complete=complete, as_of=NOW
+    )
 
 
 def tokens(hit):
@@ -71,7 +73,9 @@ def test_refusals_of_all_sources_come_most_first():
     def refused(code, count):
         return RefusalView(code=code, count=count, last_at=NOW, detail="")
 
-    view = node(sources=[source(refusals=[refused("nesting", 3)]), source(id=2, refusals=[refused("unknown-keys", 90)])])
+    view = node(
+        sources=[source(refusals=[refused("nesting", 3)]), source(id=2, refusals=[refused("unknown-keys", 90)])]
+    )
     rows = pages.refusals(view)
     assert [(r["code"], r["count"], r["source"].id) for r in rows] == [("unknown-keys", 90, 2), ("nesting", 3, 1)]
     assert all(r["said"] for r in rows)

@@ -11,7 +11,9 @@ SINCE = UNTIL - timedelta(hours=1)
 
 
 def evicted(*reasons, step=300):
-    return [EvictionRow(t=SINCE + timedelta(seconds=step * i), step_seconds=step, reasons=r) for i, r in enumerate(reasons)]
+    return [
+        EvictionRow(t=SINCE + timedelta(seconds=step * i), step_seconds=step, reasons=r) for i, r in enumerate(reasons)
+    ]
 
 
 def test_evictions_are_rates_by_reason_in_a_fixed_order():
@@ -47,7 +49,9 @@ def test_nothing_evicted_is_an_empty_picture():
 
 def used(*rows):
     return [
-        TokenRow(t=SINCE + timedelta(minutes=i), step_seconds=60, requests=1, prompt_tokens=p, hit_tokens=h, saved_ms=1.0)
+        TokenRow(
+            t=SINCE + timedelta(minutes=i), step_seconds=60, requests=1, prompt_tokens=p, hit_tokens=h, saved_ms=1.0
+        )
         for i, (p, h) in enumerate(rows)
     ]
 

@@ -54,7 +54,9 @@ def test_what_comes_from_outside_is_escaped():
     evil = "<img src=x>"
     text = sentences.answer([Sentence(code="tier-high", params={"nodes": [evil], "tier": evil})])
     assert "<img" not in text
-    assert "<img" not in sentences.alert_line(Alert(code="node-silent", severity="critical", since=NOW, node=evil)).title
+    assert (
+        "<img" not in sentences.alert_line(Alert(code="node-silent", severity="critical", since=NOW, node=evil)).title
+    )
     assert not isinstance(sentences.reason(evil), SafeString), "the template escapes it"
 
 

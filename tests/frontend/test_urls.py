@@ -28,18 +28,5 @@ def test_roles_of_the_fleet_may_look(planted, person, role):
     assert [who.get(path).status_code for path in FLEET_PAGES] == [200] * len(FLEET_PAGES)
 
 
-@pytest.mark.django_db(databases=["default", "tenant"])
-def test_a_tenants_person_is_told_which_role_is_needed(planted, person):
-    from tenants.models import Tenant
-
-    who = person("tenant-admin", tenant=Tenant.objects.get(slug="acme-code"))
-    for path in FLEET_PAGES:
-        answer = who.get(path)
-        assert answer.status_code == 403
-        text = answer.content.decode()
-        assert "operator" in text
-        assert "fra-p2" not in text.replace("/nodes/fra-p2", "")
-
-
 def test_pages_take_no_other_method(person):
     assert person("viewer").post("/nodes").status_code == 405

@@ -84,7 +84,12 @@ def test_a_wrong_password_says_nothing_about_the_name(client, person):
     for name in ("mira-okafor", "nobody-of-this-name"):
         answer = client.post("/login", {"username": name, "password": "wrong"}, headers={"accept": "text/html"})
         assert answer.status_code == 200
-        texts.add(answer.content.decode().replace(name, "").partition("<form method=\"post\" class=\"stack\"")[2].partition("token")[0])
+        texts.add(
+            answer.content.decode()
+            .replace(name, "")
+            .partition('<form method="post" class="stack"')[2]
+            .partition("token")[0]
+        )
     assert len(texts) == 1
 
 
@@ -114,7 +119,9 @@ def test_htmx_gets_the_page_without_its_frame(planted, person):
     assert 'id="node-tiles"' in text
 
 
-@pytest.mark.parametrize("path", ["/map?metric=nonsense&range=forever", "/nodes/fra-p2?range=<script>", "/map?range=90d"])
+@pytest.mark.parametrize(
+    "path", ["/map?metric=nonsense&range=forever", "/nodes/fra-p2?range=<script>", "/map?range=90d"]
+)
 def test_a_strange_query_is_no_error(planted, person, path):
     assert person("viewer").get(path).status_code == 200
 
