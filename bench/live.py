@@ -162,7 +162,7 @@ def first_paint(quick: bool) -> Iterator[Figure]:
     try:
         with cluster.database() as name:
             _settings(cluster, name)
-            now = _fill(cluster, name)
+            now = fill_heat(cluster, name)
             cold, warm = _paint(now, 3 if quick else 20)
     finally:
         cluster.close()
@@ -190,7 +190,7 @@ def _settings(cluster: Any, name: str) -> None:
     connections["default"].settings_dict.update(place)
 
 
-def _fill(cluster: Any, name: str) -> datetime:
+def fill_heat(cluster: Any, name: str) -> datetime:
     """An hour of a fleet with 1,500 busy families in 60 groups."""
     from uuid import UUID
 

@@ -160,7 +160,8 @@ def console(fresh_database: Database, service_base: Path) -> Iterator[Console]:
 # --- browser -------------------------------------------------------------
 
 
-def _browser_path() -> str | None:
+def browser_path() -> str | None:
+    """The browser of this machine, None if there is none and none could be installed."""
     wanted = os.environ.get("KVC_BROWSER")
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
     mac = Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")
@@ -174,10 +175,17 @@ def _browser_path() -> str | None:
     return found
 
 
+def browser_flags() -> list[str]:
+    """What the browser is started with: no graphics card, and no traffic of its own."""
+    flags = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+    flags += ["--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"]
+    return flags + (["--no-sandbox"] if os.geteuid() == 0 else [])
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[object]:
     """The system's browser, driven by Playwright; `chromium.new_context()` gives a clean one."""
-    path = _browser_path()
+    path = browser_path()
     if path is None:
         message = "no browser: install chromium or name one in KVC_BROWSER"
         if os.environ.get("CI") == "true":
@@ -185,13 +193,10 @@ def chromium() -> Iterator[object]:
         pytest.skip(f"not run, {message}")
     from playwright.sync_api import sync_playwright
 
-    flags = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-    flags += ["--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"]
-    flags += ["--no-sandbox"] if os.geteuid() == 0 else []
     # Playwright's loop runs in this thread; Django must not take its own calls for calls from that loop.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
     with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=path, headless=True, args=flags)
+        browser = play.chromium.launch(executable_path=path, headless=True, args=browser_flags())
         yield browser
         browser.close()
 
