@@ -1,66 +1,40 @@
-"""Keeps the cells of the heat map that are not yet a column: which rows there are, and their figures since the last.
+"""Makes the columns of the heat map: which rows are drawn, their figures, and the coarser layers.
 
 A row is a prefix family of a keyspace; the rest of a tenant's group (model and epoch) is one row `other`, never merged
 across tenants. Rows keep their place while they live. Called by `catalog.ingest.pictures` alone.
 """
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from hashlib import blake2b
 from math import isnan, nan
-from typing import Any, NamedTuple
-from uuid import UUID
+from typing import Any
 
 import numpy as np
 import psycopg
 
-from catalog.index.steps import NO_FAMILY
 from catalog.ingest import picture_rows as sql
-from catalog.models.pictures import LAYERS, METRICS
+from catalog.ingest.heatcontents import WIDTH, Contents, Group, Row
+from catalog.models.pictures import LAYERS
 
 ROWS_DRAWN = 512
 ROWS_MAX = 1_536
-WIDTH = len(METRICS)
-HITS, MISSES, STORES, EVICTIONS, SAVED = range(1, WIDTH)
 _FADE = 0.985
 """What a row's score keeps from column to column: about 1/250 after an hour, when an empty row leaves the map."""
 _FORGOTTEN = 1e-3
 _INCUMBENT = 1.25
 
 
-class Row(NamedTuple):
-    """What a row stands for."""
-
-    kind: str
-    keyspace: int
-    family: int
-    tenant: UUID | None
-    group: str
-
-
-def row_id(*parts: object) -> int:
-    """A positive 63-bit number that is the same for the same row after every restart."""
-    return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "big") >> 1
-
-
-class Cells:
-    """The rows of one shard's map, their contents, and the sums of the open column."""
+class Cells(Contents):
+    """The columns of one shard's map."""
 
     def __init__(self, shard: int, families_max: int) -> None:
-        self.shard, self.families_max = shard, families_max
-        self.groups: dict[int, tuple[UUID | None, str]] = {}
-        self.ids: dict[tuple[int, int | None], int] = {}
-        self.rows: dict[int, Row] = {}
-        self.owners: dict[tuple[int, str, int], dict[int, int]] = {}
-        self.left: dict[tuple[int, str, int], int] = {}
-        self.came: dict[tuple[int, str, int], dict[int, int]] = {}
-        self.total: dict[int, int] = {}
-        self.seeded = False
-        self.sources: dict[int, set[int]] = {}
-        self.fresh: dict[int, list[float]] = {}
-        self.open: dict[int, list[float]] = {}
-        self.score: dict[int, float] = {}
+        super().__init__(shard, families_max)
+        self.score: dict[int, tuple[float, int]] = {}
+        """Row → score, and the column it is of: it fades without being touched."""
+        self.waiting: set[int] = set()
+        """Rows that did something since the ranks were last decided, and are not drawn."""
         self.members: dict[int, None] = {}
         self.others: dict[int, int] = {}
         self.version = 0
@@ -68,151 +42,42 @@ class Cells:
         self.ranked_at = 0
         self.coarse: dict[int, dict[int, list[float]]] = {}
 
-    # ---------------------------------------------------------------- what happened
-    def name(self, keyspace: int, tenant: UUID, group: str) -> None:
-        """Rows of the keyspace belong to this tenant and group."""
-        self.groups[keyspace] = (tenant, group)
-
-    def seed(self, contents: Iterable[tuple[int, str, int, int, int]]) -> None:
-        """These contents are all there is, whatever was noted before."""
-        self.owners, self.total = {}, {}
-        for source, tier, keyspace, family, blocks in contents:
-            self._hold((source, tier, keyspace), self._row(keyspace, family), blocks)
-            self.sources.setdefault(keyspace, set()).add(source)
-        self.seeded = True
-
-    def added(self, source: int, tier: str, keyspace: int, family: int, blocks: int) -> None:
-        """Blocks came."""
-        row = self._row(keyspace, family)
-        self._came((source, tier, keyspace), row, blocks)
-        self._sums(row)[STORES] += blocks
-        self.sources.setdefault(keyspace, set()).add(source)
-
-    def moved(self, source: int, tier: str, to: str, keyspace: int, family: int, blocks: int) -> None:
-        """Blocks went from one tier of a source to another: nothing was stored or evicted."""
-        row = self._row(keyspace, family)
-        self._hold((source, tier, keyspace), row, -blocks)
-        self._came((source, to, keyspace), row, blocks)
-
-    def dropped(self, source: int, tier: str, keyspace: int, family: int, blocks: int, *, evicted: bool) -> None:
-        """Blocks went; `NO_FAMILY` = with their whole owner, so that families are not told."""
-        at = (source, tier, keyspace)
-        if family == NO_FAMILY:
-            self.left[at] = self.left.get(at, 0) + blocks
-            return
-        row = self._row(keyspace, family)
-        self._hold(at, row, -blocks)
-        if evicted:
-            self._sums(row)[EVICTIONS] += blocks
-
-    def settle(self) -> None:
-        """Owners that left a keyspace hold what came afterwards in the same batch.
-
-        The batch tells sums, not an order. Whoever leaves leaves whole, so what stays is of what this batch brought;
-        only if some of that came before is it a guess which, and never how much.
-        """
-        for at, blocks in self.left.items():
-            held = self.owners.pop(at, {})
-            stays = max(0, sum(held.values()) - blocks)
-            came = self.came.get(at, {})
-            for row, count in held.items():
-                keep = min(came.get(row, 0), stays)
-                stays -= keep
-                self._total(row, keep - count)
-                if keep:
-                    self.owners.setdefault(at, {})[row] = keep
-        self.left, self.came = {}, {}
-
-    def used(self, source: int, keyspace: int, family: int | None, hits: int, misses: int, saved_ms: float) -> None:
-        """A request read tokens of a family and computed the rest; without a hit it counts for the row `new`."""
-        sums = self._sums(self._row(keyspace, family))
-        sums[HITS] += hits
-        sums[MISSES] += misses
-        sums[SAVED] += saved_ms
-        self.sources.setdefault(keyspace, set()).add(source)
-
-    def merge(self) -> None:
-        """What was noted since the last commit belongs to the open column."""
-        for row, sums in self.fresh.items():
-            have = self.open.get(row)
-            self.open[row] = sums if have is None else [a + b for a, b in zip(have, sums, strict=True)]
-        self.fresh = {}
-
-    def _sums(self, row: int) -> list[float]:
-        sums = self.fresh.get(row)
-        if sums is None:
-            sums = self.fresh[row] = [0.0] * WIDTH
-        return sums
-
-    def _came(self, at: tuple[int, str, int], row: int, blocks: int) -> None:
-        came = self.came.setdefault(at, {})
-        came[row] = came.get(row, 0) + blocks
-        self._hold(at, row, blocks)
-
-    def _hold(self, at: tuple[int, str, int], row: int, blocks: int) -> None:
-        held = self.owners.setdefault(at, {})
-        left = held.get(row, 0) + blocks
-        if left:
-            held[row] = left
-        else:
-            held.pop(row, None)
-        self._total(row, blocks)
-
-    def _total(self, row: int, blocks: int) -> None:
-        left = self.total.get(row, 0) + blocks
-        if left:
-            self.total[row] = left
-        else:
-            self.total.pop(row, None)
-
-    def _row(self, keyspace: int, family: int | None) -> int:
-        row = self.ids.get((keyspace, family))
-        if row is None:
-            tenant, group = self.groups.get(keyspace, (None, ""))
-            if len(self.ids) >= self.families_max:
-                return self._other(tenant, group)
-            kind = "new" if family is None else "family"
-            row = self.ids[keyspace, family] = row_id(self.shard, keyspace, family)
-            self.rows[row] = Row(kind, keyspace, -1 if family is None else family, tenant, group)
-        return row
-
-    def _other(self, tenant: UUID | None, group: str) -> int:
-        row = row_id(self.shard, "other", str(tenant), group)
-        self.rows[row] = Row("other", -1, -1, tenant, group)
-        return row
-
-    def _group(self, row: Row) -> tuple[UUID | None, str]:
-        return self.groups.get(row.keyspace, (row.tenant, row.group))
-
-    # ---------------------------------------------------------------- a column
     def close(self, slot: int, heard: set[int], now: datetime, *, whole: bool) -> sql.Rows:
-        """The column that began at `slot` as rows; `heard` = sources heard in it, `whole` = all of it was seen."""
-        values = {row: self._value(row, heard, whole) for row in {*self.total, *self.open, *self.members}}
-        self._rate(values)
-        changed = self._choose(values, slot)
-        column: dict[int, list[float]] = {}
-        merged: dict[int, int] = {}
-        for row, value in values.items():
-            if row in self.members:
-                column[row] = value
-                continue
-            at = row if self.rows[row].kind == "other" else self._other(*self._group(self.rows[row]))
-            merged[at] = merged.get(at, 0) + 1
-            have = column.get(at)
-            column[at] = value if have is None else [_plus(a, b) for a, b in zip(have, value, strict=True)]
-        room = ROWS_MAX - len(self.members)
-        kept = dict(sorted(merged.items(), key=lambda x: -x[1])[:room])
-        column = {r: v for r, v in column.items() if r in self.members or r in kept}
-        changed = changed or kept.keys() != self.others.keys()
-        self.others = kept
-        self.open = {}
+        """The column that began at `slot` as rows; `heard` = sources heard in it, `whole` = all of it was seen.
+
+        The work is by rows that are drawn or did something, not by all that hold blocks.
+        """
+        before = list(self.members)
+        if slot % LAYERS[1][0] == 0:
+            self._forget(slot)
+        self._rank_loaded()
+        values = {row: self._value(row, heard, whole) for row in {*self.open, *self.members}}
+        self._rate(values, slot)
+        self.waiting.update(r for r in self.open if r not in self.members and self.rows[r].kind != "other")
+        self._choose(slot)
+        column = {row: values.get(row) or self._value(row, heard, whole) for row in self.members}
+        rest, merged = self._rest(values, heard, whole)
+        column.update(rest)
+        changed = before != list(self.members) or merged.keys() != self.others.keys()
+        self.others, self.open = merged, {}
         out: sql.Rows = []
-        if changed or not self.version:
+        if changed or not self.version or any(r not in self.written for r in column):
             self.version += 1
             out += self._axis(now)
         out.append(self._column(0, slot, column))
         self._accumulate(1, column)
         return out
+
+    def _rank_loaded(self) -> None:
+        """What was loaded is ranked by its size until it does something."""
+        whole = sum(self.total.values()) or 1
+        for row in self.loaded:
+            if row not in self.members and row in self.rows:
+                self.waiting.add(row)
+                self.score.setdefault(row, (self.total.get(row, 0) / whole, 0))
+        self.loaded = set()
+        self.written -= self.untold
+        self.untold = set()
 
     def _value(self, row: int, heard: set[int], whole: bool) -> list[float]:
         sources = self.sources.get(self.rows[row].keyspace)
@@ -222,7 +87,42 @@ class Cells:
         value[0] = max(0, self.total.get(row, 0)) if self.seeded else nan
         return value
 
-    def _rate(self, values: dict[int, list[float]]) -> None:
+    def _rest(
+        self, values: dict[int, list[float]], heard: set[int], whole: bool
+    ) -> tuple[dict[int, list[float]], dict[int, int]]:
+        """The merged row of each group that holds or did more than its drawn rows, and how many families it is."""
+        held, count = Counter(self.group_total), Counter(self.group_rows)
+        for row in self.members:
+            group, own = self.rows[row].at, self.total.get(row, 0)
+            held[group] -= own
+            count[group] -= bool(own)
+        busy: dict[Group, list[float]] = {}
+        for row, value in values.items():
+            if row not in self.members:
+                group = self.rows[row].at
+                have = busy.get(group)
+                busy[group] = value if have is None else [_plus(a, b) for a, b in zip(have, value, strict=True)]
+        silent = self._silent(heard)
+        room = ROWS_MAX - len(self.members)
+        wanted = sorted({*busy, *(g for g, n in held.items() if n > 0)}, key=lambda g: -held[g])[:room]
+        rows, merged = {}, {}
+        for group in wanted:
+            row = self._other(*group)
+            rates = busy.get(group, [0.0] * WIDTH)[1:] if whole else [nan] * (WIDTH - 1)
+            resident = float(max(0, held[group])) if self.seeded else nan
+            rows[row] = [nan] * WIDTH if group in silent else [resident, *rates]
+            merged[row] = max(1, count[group])
+        return rows, merged
+
+    def _silent(self, heard: set[int]) -> set[Group]:
+        """Groups of which no source spoke."""
+        spoke: dict[Group, bool] = {}
+        for keyspace, sources in self.sources.items():
+            group = self.groups.get(keyspace, (None, ""))
+            spoke[group] = spoke.get(group, False) or not sources.isdisjoint(heard)
+        return {group for group, some in spoke.items() if not some}
+
+    def _rate(self, values: dict[int, list[float]], slot: int) -> None:
         """Scores fade, and grow by a row's largest share in any metric: what dominates one metric is drawn."""
         if not values:
             return
@@ -230,43 +130,47 @@ class Cells:
         totals = table.sum(axis=0)
         best = (table / np.where(totals > 0, totals, 1)).max(axis=1)
         for row, share in zip(values, best.tolist(), strict=True):
-            self.score[row] = self.score.get(row, 0.0) * _FADE + share
+            self.score[row] = (self._score(row, slot) + share, slot)
 
-    def _choose(self, values: dict[int, list[float]], slot: int) -> bool:
+    def _score(self, row: int, slot: int) -> float:
+        score, of = self.score.get(row, (0.0, slot))
+        return score * _FADE ** max(0, (slot - of) // LAYERS[0][0]) if of else score
+
+    def _choose(self, slot: int) -> None:
         """Which rows are drawn. New ones enter while there is room; once a minute the ranks decide."""
-        before = list(self.members)
-        open_rows = [r for r in values if r not in self.members and self.rows[r].kind != "other"]
         room = ROWS_DRAWN - len(self.members)
-        if len(open_rows) <= room:
-            self.members.update(dict.fromkeys(open_rows))
-        elif slot - self.ranked_at >= LAYERS[1][0]:
-            self.ranked_at = slot
-
-            def weight(row: int) -> float:
-                return self.score.get(row, 0.0) * (_INCUMBENT if row in self.members else 1.0)
-
-            best = sorted([*self.members, *open_rows], key=weight, reverse=True)[:ROWS_DRAWN]
-            chosen = set(best)
-            stay = [r for r in self.members if r in chosen]
-            self.members = dict.fromkeys([*stay, *(r for r in best if r not in self.members)])
-        else:
-            best = sorted(open_rows, key=lambda r: self.score.get(r, 0.0), reverse=True)[: max(0, room)]
+        if len(self.waiting) <= room:
+            self.members.update(dict.fromkeys(sorted(self.waiting, key=lambda r: -self._score(r, slot))))
+            self.waiting = set()
+            return
+        if slot - self.ranked_at < LAYERS[1][0]:
+            best = sorted(self.waiting, key=lambda r: -self._score(r, slot))[: max(0, room)]
             self.members.update(dict.fromkeys(best))
-        if slot % LAYERS[1][0] == 0:
-            self._forget(values)
-        return before != list(self.members)
+            self.waiting.difference_update(best)
+            return
+        self.ranked_at = slot
 
-    def _forget(self, values: dict[int, list[float]]) -> None:
+        def weight(row: int) -> float:
+            return self._score(row, slot) * (_INCUMBENT if row in self.members else 1.0)
+
+        chosen = sorted([*self.members, *self.waiting], key=weight, reverse=True)[:ROWS_DRAWN]
+        kept = set(chosen)
+        stay = [r for r in self.members if r in kept]
+        self.members = dict.fromkeys([*stay, *(r for r in chosen if r not in self.members)])
+        self.waiting = set()
+
+    def _forget(self, slot: int) -> None:
         """Rows that hold nothing and did nothing for about an hour leave the map and the memory."""
-        for row in [r for r in self.rows if r not in self.total and self.score.get(r, 0.0) < _FORGOTTEN]:
+        for row in [r for r in self.empty if self._score(r, slot) < _FORGOTTEN]:
             info = self.rows[row]
             if row in self.open or row in self.fresh or info.kind == "other":
                 continue
             del self.rows[row]
             self.ids.pop((info.keyspace, None if info.kind == "new" else info.family), None)
-            for memory in (self.members, self.score, values):
-                memory.pop(row, None)
-            self.written.discard(row)
+            self.members.pop(row, None)
+            self.score.pop(row, None)
+            for memory in (self.empty, self.waiting, self.written):
+                memory.discard(row)
 
     def drawn(self) -> list[int]:
         """The rows of the axis, in their order."""
@@ -282,16 +186,15 @@ class Cells:
         out: sql.Rows = [(sql.AXIS, [self.shard, self.version, now, *packed])]
         if told:
             rows = [self.rows[r] for r in told]
-            groups = [self._group(r) for r in rows]
             out.append(
                 (
                     sql.HEAT_ROWS,
                     [
                         now,
                         told,
-                        [g[0] for g in groups],
+                        [r.tenant for r in rows],
                         [r.kind for r in rows],
-                        [g[1] for g in groups],
+                        [r.group for r in rows],
                         [r.keyspace for r in rows],
                         [r.family for r in rows],
                     ],
@@ -331,7 +234,7 @@ class Cells:
         if column is None:
             return []
         if len(column) > ROWS_MAX:
-            best = sorted(column, key=lambda r: self.score.get(r, 0.0), reverse=True)[:ROWS_MAX]
+            best = sorted(column, key=lambda r: self._score(r, start), reverse=True)[:ROWS_MAX]
             column = {r: column[r] for r in best}
         self._accumulate(layer + 1, column)
         return [self._column(layer, start, column)]
@@ -349,8 +252,9 @@ class Cells:
                     self.ids[keyspace, family] = row
                     self.groups.setdefault(keyspace, (tenant, group))
             self.rows.update(known)
+            self.empty.update(known)
             self.members = dict.fromkeys(r for r in order if r in known and known[r].kind != "other")
-            self.score = dict.fromkeys(self.members, 1.0)
+            self.score = dict.fromkeys(self.members, (1.0, int(now.timestamp())))
             self.written = set(known)
         newest = {r[0]: int(r[1].timestamp()) for r in connection.execute(sql.LOAD_NEWEST, (self.shard,))}
         due = {}
