@@ -3,6 +3,7 @@
 Called by `manage.py replay`; the far side is `POST /v1/requests` of an agent with a reference engine.
 """
 
+import contextlib
 import time
 import uuid
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from datetime import UTC, datetime
 import httpx
 import msgspec
 from asgiref.sync import sync_to_async
+from django.db import DatabaseError, close_old_connections
 
 from catalog.models import Node
 from catalog.replay import NodeUnreachable, Outcome
@@ -35,11 +37,13 @@ class ReferenceFleet:
     async def nodes(self) -> Sequence[str]:
         """Names of the nodes that are ready; an empty fleet means every request fails and is counted."""
         if time.monotonic() - self._read > NODES_SECONDS:
-            self._nodes = await sync_to_async(self._ready)()
-            self._read = time.monotonic()
+            with contextlib.suppress(DatabaseError):  # what was known is used until the database is back
+                self._nodes = await sync_to_async(self._ready)()
+                self._read = time.monotonic()
         return sorted(self._nodes)
 
     def _ready(self) -> dict[str, Node]:
+        close_old_connections()  # a replay outlives restarts of PostgreSQL
         ready = Node.objects.filter(state__in=("ready", "degraded"), enrolled_at__isnull=False).order_by("name")
         return {n.name: n for n in ready if not self.only or n.name in self.only}
 
@@ -49,7 +53,10 @@ class ReferenceFleet:
         if where is None:
             raise NodeUnreachable(node)
         tenant, label = request.tenant or self.tenant, request.label or ""
-        ticket = await self._ticket(where, tenant, label)
+        try:
+            ticket = await self._ticket(where, tenant, label)
+        except DatabaseError as e:
+            raise NodeUnreachable(f"{node}: no ticket, {type(e).__name__}") from e
         body = {
             "ticket": ticket,
             "requests": [
@@ -90,6 +97,7 @@ class ReferenceFleet:
         return ticket
 
     def _mint(self, node: Node, tenant: str, label: str) -> dict[str, object]:
+        close_old_connections()
         if (tenant, label) not in self._namespaces:
             self._namespaces[tenant, label] = namespace_resolve(tenant=tenant, model=self.model, label=label)
         made = node_ticket(node=node, namespace=self._namespaces[tenant, label], now=datetime.now(UTC))

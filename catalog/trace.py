@@ -111,7 +111,8 @@ def trace_make(shape: TraceShape) -> list[TraceRequest]:
     schema = {t: take(shape.schema_ids) for t in shape.tenants}
     repos = {t: [take(shape.repository_ids) for _ in range(shape.repositories)] for t in shape.tenants}
     per_session = (shape.turns[0] + shape.turns[1]) / 2
-    clock, count, out = 0.0, 0, []
+    clock, count = 0.0, 0
+    out: list[TraceRequest] = []
     while clock < shape.seconds:
         clock += rnd.expovariate(shape.requests_per_second / per_session)
         tenant, count = rnd.choice(shape.tenants), count + 1

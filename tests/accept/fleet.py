@@ -96,11 +96,14 @@ def difference(ours: set[Held], theirs: set[Held]) -> str:
 
 
 def equal_within(console: Console, seconds: float) -> tuple[float, int]:
-    """(seconds, blocks) until the catalog was the union of the agents' inventories, set-equal per owner."""
+    """(seconds, blocks) until the catalog was the union of the agents' inventories, set-equal per owner.
+
+    The catalog counts as of the moment the reading began: how long it takes to read it all back is not its delay.
+    """
     start = time.monotonic()
     while True:
-        ours, theirs = catalog(console), inventories(console)
         took = time.monotonic() - start
+        ours, theirs = catalog(console), inventories(console)
         if ours == theirs:
             return took, len(ours)
         assert took < seconds, difference(ours, theirs)

@@ -18,7 +18,7 @@ from kvconsole.infra.keystore import KeyStore, namespace_name
 from kvconsole.serverprocess import CLONE
 from kvcore.dialects import vllm
 from kvcore.keys import ROOT, block_key, engine_salt, subkey
-from tests.accept.fleet import catalog, rows, say, source_states, until
+from tests.accept.fleet import catalog, rows, say, until
 from tests.golden.bytes import WIRE
 from tests.golden.frames import expected, messages
 from tests.nodeagent.publisher import Publisher
