@@ -274,7 +274,7 @@ class OfGeneration(Protocol):
     """A namespace as of one generation: a row of `tenants.selectors`, or what `namespace_resolve` answers."""
 
     @property
-    def digest(self) -> bytes | memoryview[int]:
+    def digest(self) -> "bytes | memoryview[int]":
         """Its 32 bytes."""
 
     @property
