@@ -39,7 +39,8 @@ def test_rows_columns_and_marginals_are_drawn(heat):
 
 def test_a_hot_row_a_cold_row_and_an_unknown_cell_differ(heat):
     rows = heat.page.evaluate(
-        """kvcHeat.bands.map((b, i) => [i, kvcHeat.matrix.value(b.row, 100), kvcHeat.matrix.value(b.row, kvcHeat.matrix.width - 1)])"""
+        """(() => { const h = kvcHeat, m = h.matrix;
+        return h.bands.map((b, i) => [i, m.value(b.row, 100), m.value(b.row, m.width - 1)]); })()"""
     )
     known = sorted((r for r in rows if r[1]), key=lambda r: r[1])
     assert pixel(heat, known[-1][0], 100) != pixel(heat, known[0][0], 100)

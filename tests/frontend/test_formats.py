@@ -9,6 +9,16 @@ from hypothesis import strategies as st
 
 from frontend import formats
 
+SHOW = (
+    formats.number,
+    formats.size,
+    formats.share,
+    formats.duration,
+    formats.clock,
+    formats.stamp,
+    formats.milliseconds,
+)
+
 
 @pytest.mark.parametrize(
     ("value", "shown"),
@@ -24,8 +34,7 @@ def test_a_unit_can_be_fixed_to_that_of_the_capacity():
     assert formats.iec(3 << 30, like=8 << 30) == ("3", "GiB")
 
 
-@pytest.mark.parametrize("show", [formats.number, formats.size, formats.share, formats.duration, formats.clock, formats.stamp,
-                                  formats.milliseconds])  # fmt: skip
+@pytest.mark.parametrize("show", SHOW)
 def test_unknown_is_a_word_and_never_a_zero(show):
     text = show(None)
     assert "unknown" in text

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2] / "frontend"
 CATALOGUE = ROOT / "locale" / "zh_Hans" / "LC_MESSAGES"
 SIMPLE, PLURAL = {"_": 0, "gettext": 0, "gettext_lazy": 0}, {"ngettext": 0}
 CONTEXT = {"pgettext": 0, "pgettext_lazy": 0}
+TRANSLATE = re.compile(r"""translate\s+(?:"([^"]+)"|'([^']+)')(?:.*\scontext\s+"([^"]+)")?""")
 
 
 def phrases_of_code(path: Path) -> set[tuple[str | None, str]]:
@@ -41,9 +42,8 @@ def phrases_of_template(path: Path) -> set[tuple[str | None, str]]:
                 )
         elif token.token_type.name == "BLOCK" and token.contents.startswith("blocktranslate"):
             block = []
-        elif match := re.match(r"""translate\s+(?:"([^"]+)"|'([^']+)')(?:.*\scontext\s+"([^"]+)")?""", token.contents):
-            if token.token_type.name == "BLOCK":
-                found.add((match[3], match[1] or match[2]))
+        elif token.token_type.name == "BLOCK" and (match := TRANSLATE.match(token.contents)):
+            found.add((match[3], match[1] or match[2]))
     return found
 
 

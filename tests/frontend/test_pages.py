@@ -11,22 +11,60 @@ NOW = datetime(2026, 11, 29, 14, 0, tzinfo=UTC)
 
 
 def source(**kw):
-    base = {"id": 1, "name": "ref", "dp_rank": 0, "state": "exact", "reason": "", "since": NOW, "boot": "b", "stream": "s",
-            "seq": 5, "can_list": True, "gaps": 0, "last_verified_at": NOW, "last_frame_at": NOW, "age_ms": 1, "lag_ms": 1,
-            "queue_ms": None, "running": None}  # fmt: skip
+    base = {
+        "id": 1,
+        "name": "ref",
+        "dp_rank": 0,
+        "state": "exact",
+        "reason": "",
+        "since": NOW,
+        "boot": "b",
+        "stream": "s",
+        "seq": 5,
+        "can_list": True,
+        "gaps": 0,
+        "last_verified_at": NOW,
+        "last_frame_at": NOW,
+        "age_ms": 1,
+        "lag_ms": 1,
+        "queue_ms": None,
+        "running": None,
+    }
     return SourceView(**(base | kw))
 
 
 def node(**kw):
-    base = {"id": "1", "name": "n1", "region": "eu", "zone": "", "rack": "", "role": "mixed", "state": "ready",
-            "source_state": "exact", "reason": "", "age_ms": 5, "lag_ms": 300, "blocks": 7, "stale": False, "tiers": [],
-            "sources": [source()]}  # fmt: skip
+    base = {
+        "id": "1",
+        "name": "n1",
+        "region": "eu",
+        "zone": "",
+        "rack": "",
+        "role": "mixed",
+        "state": "ready",
+        "source_state": "exact",
+        "reason": "",
+        "age_ms": 5,
+        "lag_ms": 300,
+        "blocks": 7,
+        "stale": False,
+        "tiers": [],
+        "sources": [source()],
+    }
     return NodeView(**(base | kw))
 
 
 def fleet(*nodes, blocks=10, complete=True, alerts=(), hit=0.5):
-    numbers = Numbers(requests_per_s=2.0, hit_ratio=hit, saved_ms_per_s=1500.0, events_per_s=1.0, evictions_per_s=None,
-                      blocks=blocks, complete=complete, as_of=NOW)  # fmt: skip
+    numbers = Numbers(
+        requests_per_s=2.0,
+        hit_ratio=hit,
+        saved_ms_per_s=1500.0,
+        events_per_s=1.0,
+        evictions_per_s=None,
+        blocks=blocks,
+        complete=complete,
+        as_of=NOW,
+    )
     return FleetView(
         nodes=list(nodes), ladder=[], numbers=numbers, alerts=list(alerts), answer=[], complete=complete, as_of=NOW
     )
@@ -83,8 +121,12 @@ def test_refusals_of_all_sources_come_most_first():
 
 def test_silence_is_a_line_on_the_map():
     since = NOW - timedelta(minutes=11)
-    view = fleet(alerts=[Alert(code="node-silent", severity="critical", since=since, node="n1"),
-                         Alert(code="tier-high", severity="info", since=None, node="n2")])  # fmt: skip
+    view = fleet(
+        alerts=[
+            Alert(code="node-silent", severity="critical", since=since, node="n1"),
+            Alert(code="tier-high", severity="info", since=None, node="n2"),
+        ]
+    )
     assert pages.notes(view) == [{"t": int(since.timestamp()), "text": "n1 silent"}]
 
 

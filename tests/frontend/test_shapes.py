@@ -1,6 +1,7 @@
 """Where lines and bars lie."""
 
 import re
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ def test_an_axis_covers_its_top_in_equal_steps(top):
     assert ticks[0] == 0
     assert ticks[-1] >= top * (1 - 1e-9)
     assert ticks[-1] <= top * 5.0001
-    assert len({round(b - a, 9) for a, b in zip(ticks, ticks[1:], strict=False)}) == 1 or top < 1e-3
+    assert len({round(b - a, 9) for a, b in pairwise(ticks)}) == 1 or top < 1e-3
 
 
 @given(st.lists(st.none() | numbers, max_size=50))

@@ -10,8 +10,8 @@ from frontend.templatetags import console
 
 
 def tier(**kw):
-    base = {"tier": "dram", "used_bytes": 91, "capacity_bytes": 100, "high": 0.9, "low": 0.8, "blocks": 4, "emulated": False,
-            "encrypted": False, "state": "high", "age_ms": 5, "stale": False}  # fmt: skip
+    base = {"tier": "dram", "used_bytes": 91, "capacity_bytes": 100, "high": 0.9, "low": 0.8, "blocks": 4,
+            "emulated": False, "encrypted": False, "state": "high", "age_ms": 5, "stale": False}  # fmt: skip
     return TierView(**(base | kw))
 
 

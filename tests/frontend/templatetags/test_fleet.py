@@ -13,8 +13,8 @@ NOW = datetime(2026, 11, 29, tzinfo=UTC)
 
 
 def step(**kw):
-    base = {"tier": "dram", "used_bytes": 3 << 30, "last_known_bytes": 0, "capacity_bytes": 8 << 30, "low": 0.8, "high": 0.9,
-            "blocks": 7, "reporting": 3, "nodes": 3, "emulated": False, "complete": True}  # fmt: skip
+    base = {"tier": "dram", "used_bytes": 3 << 30, "last_known_bytes": 0, "capacity_bytes": 8 << 30, "low": 0.8,
+            "high": 0.9, "blocks": 7, "reporting": 3, "nodes": 3, "emulated": False, "complete": True}  # fmt: skip
     return LadderStep(**(base | kw))
 
 
