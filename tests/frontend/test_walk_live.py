@@ -15,7 +15,7 @@ def watched(console, chromium):
     """One node that has joined, and a browser on the overview that nobody reloads."""
     console.start("commander", "web", "ingest", "worker")
     console.seed()
-    console.node("walk-1", profile="ref-1k")
+    console.node("walk-1")
     console.manage(
         "make_trace", str(console.state / "trace.jsonl"), "--seconds", "20", "--rate", "10", "--tenants", "acme-code"
     )
@@ -24,7 +24,7 @@ def watched(console, chromium):
     console.login(one.page)
     one.listen()
     one.go("/")
-    one.wait("document.documentElement.dataset.live === 'on'", 30)
+    one.wait("document.documentElement.dataset.socket === 'on'", 30)
     one.page.evaluate("globalThis.unreloaded = true")
     yield one
     context.close()
@@ -52,7 +52,17 @@ def test_a_tile_moves_while_a_trace_is_replayed(watched, console):
     assert blocks(page) == 0
     fill = f"a{tile} [data-col=hbm] [data-fill=known]"
     before = page.get_attribute(f"{fill} >> nth=0", "height")
-    console.manage("replay", str(console.state / "trace.jsonl"), "--speed", "max", "--limit", "60", timeout=120)
+    console.manage(
+        "replay",
+        str(console.state / "trace.jsonl"),
+        "--speed",
+        "max",
+        "--limit",
+        "60",
+        "--model",
+        "ref-64",
+        timeout=120,
+    )
     until(lambda: blocks(page) > 0, 20, "blocks in the strip")
     until(lambda: page.get_attribute(f"{fill} >> nth=0", "height") != before, 20, "the column of hbm")
     assert page.evaluate("globalThis.unreloaded")
@@ -86,7 +96,17 @@ def test_a_paused_page_stands_still_and_catches_up(watched, console):
     page = watched.page
     page.keyboard.press("l")
     assert page.get_attribute("[data-live]", "data-state") == "paused"
-    console.manage("replay", str(console.state / "trace.jsonl"), "--speed", "max", "--limit", "40", timeout=120)
+    console.manage(
+        "replay",
+        str(console.state / "trace.jsonl"),
+        "--speed",
+        "max",
+        "--limit",
+        "40",
+        "--model",
+        "ref-64",
+        timeout=120,
+    )
     time.sleep(2)
     assert blocks(page) == 0
     page.keyboard.press("l")

@@ -51,7 +51,7 @@ export class Fills {
   /** Adds what the tiers are filled to now, at most every ten seconds. */
   add(tiers) {
     const at = now();
-    if (at - this.latest < EVERY_S || !this.host.dataset.live) return;
+    if (at - this.latest < EVERY_S || !this.host.dataset.moving) return;
     this.latest = at;
     for (const one of this.series) {
       const tier = tiers[one.tier];

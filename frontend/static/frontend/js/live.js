@@ -78,7 +78,7 @@ function take(frame) {
 }
 
 function arrived() {
-  root.dataset.live = 'on';
+  root.dataset.socket = 'on';
   polledAt = 0;
   if (!lostAt) return;
   lostAt = 0;
@@ -105,7 +105,7 @@ function tick() {
   }
   if (away > QUIET_MS && Date.now() - polledAt > POLL_MS) poll();
   if (!chip) return;
-  const state = paused ? 'paused' : away > QUIET_MS ? 'away' : root.dataset.live === 'on' ? 'live' : 'wait';
+  const state = paused ? 'paused' : away > QUIET_MS ? 'away' : root.dataset.socket === 'on' ? 'live' : 'wait';
   mark(chip, 'data-state', state);
   write($('[data-live-word]', chip), t(`live_${state}`));
   const lag = $('[data-live-lag]', chip);
