@@ -70,7 +70,7 @@ def test_pages_have_no_errors_no_foreign_requests_no_axe_findings_and_no_untrans
         looks.settle(one, path)
         assert foreign_words(one) == []
         if path in LIVE:
-            one.wait("document.documentElement.dataset.live === 'on'")
+            one.wait("document.documentElement.dataset.socket === 'on'")
     assert moving.processes["replay"].poll() is None, moving.log("replay")[-2000:]
     say("pages", pages=len(PAGES), languages=2, themes=2, widths=WIDTHS, axe_findings=0, console_errors=0,
         foreign_requests=0, untranslated=0, seconds=round(time.monotonic() - begin))  # fmt: skip
