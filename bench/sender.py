@@ -20,7 +20,7 @@ NAMESPACE = """SELECT n.digest, n.generation, m.block_tokens FROM tenants_namesp
 
 
 class Sender:
-    """Says something by `say`, and while it is started, once a second, how full its dram is."""
+    """Says something by `say`, and once a second by itself how full its dram is: a node that is silent is lost."""
 
     def __init__(self, name: str, directory: Path, url: str, space: tuple[bytes, int, int]) -> None:
         self.name, self.url = name, f"{url}/api/v1/ingest/events"
@@ -37,7 +37,7 @@ class Sender:
 
     @classmethod
     def joined(cls, console: Console, name: str) -> "Sender":
-        """The node is enrolled, its own agent ended, and the writer takes our frames for it."""
+        """The node is enrolled, its own agent ended, and the writer takes our frames for it. `stop` it."""
         directory = console.node(name)
         console.kill(name)
         with psycopg.connect(console.database.dsn("superuser"), autocommit=True) as cx:
@@ -45,6 +45,7 @@ class Sender:
         assert space is not None, "the demonstration has a namespace"
         sender = cls(name, directory, console.ingest_url, space)
         sender.say(sender.mark("hbm", 0.5), sender.mark("dram", 0.5), sender.blocks(64, base=True))
+        sender._thread.start()
         return sender
 
     def say(self, *items: dict[str, Any]) -> None:
@@ -56,9 +57,9 @@ class Sender:
             answer = self.client.post(self.url, content=msgspec.msgpack.encode(frame))
             answer.raise_for_status()
             body = msgspec.msgpack.decode(answer.content)
-            if body.get("rejected"):
-                raise RuntimeError(f"refused: {body}")
-            self.seq += 1
+            if body.get("rejected") or body["state"] not in ("next", "reset"):
+                raise RuntimeError(f"not taken: frame {self.seq}, {body}")
+            self.seq = body["expect_seq"]
 
     def mark(self, tier: str, share: float) -> dict[str, Any]:
         """How full a tier is."""
@@ -75,15 +76,10 @@ class Sender:
         return {"k": "add", "ns": self.ns, "gen": self.gen, "group": 0, "keys": b"".join(keys), "parent": None,
                 "tier": "hbm", "tokens": self.tokens, "bytes": self.tokens * 64}  # fmt: skip
 
-    def start(self) -> None:
-        """From now on the node reports by itself."""
-        self._thread.start()
-
     def stop(self) -> None:
         """The node is silent."""
         self._end.set()
-        if self._thread.is_alive():
-            self._thread.join(30)
+        self._thread.join(30)
 
     def _keep(self) -> None:
         while not self._end.wait(1.0):

@@ -117,22 +117,20 @@ def figure(name: str, value: float, unit: str, target: float, told: Any) -> Figu
 def live(console: Console, quick: bool) -> Iterator[Figure]:
     """5 browsers on the Overview while three nodes report."""
     console.start("commander", "web", "ingest", "worker", "beat")
-    senders = [Sender.joined(console, f"bench-{i}") for i in range(3)]
-    with browsers(BROWSERS) as started:
+    with contextlib.ExitStack() as stack:
+        senders = []
+        for i in range(3):
+            senders.append(Sender.joined(console, f"bench-{i}"))
+            stack.callback(senders[-1].stop)
+        started = stack.enter_context(browsers(BROWSERS))
         pages = [browser.new_context().new_page() for browser in started]
         for page in pages:
             console.login(page)
             page.goto(console.url)
-            page.wait_for_selector('html[data-live="on"]', state="attached")
+            page.wait_for_selector('html[data-socket="on"]', state="attached")
             page.wait_for_selector(f'[data-node="{senders[0].name}"]')
-        for sender in senders:
-            sender.start()
-        try:
-            yield visible(pages, senders[0], 15 if quick else 80)
-            yield from loss(console, pages, senders)
-        finally:
-            for sender in senders:
-                sender.stop()
+        yield visible(pages, senders[0], 15 if quick else 80)
+        yield from loss(console, pages, senders)
 
 
 def visible(pages: list[Any], sender: Sender, times: int) -> Figure:
@@ -157,6 +155,8 @@ def visible(pages: list[Any], sender: Sender, times: int) -> Figure:
             else:
                 missed += 1
                 after_commit.append(60.0)
+    if not after_sending:
+        raise RuntimeError(f"no page showed anything; the first saw {pages[0].evaluate('seen')}")
     told = {"browsers": len(pages), "samples": len(after_commit), "never_shown": missed,
             "p50": round(statistics.median(after_commit), 3), "max": round(max(after_commit), 3),
             "sent_to_visible_p95": round(p95(after_sending), 3)}  # fmt: skip

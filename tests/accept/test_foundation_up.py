@@ -47,7 +47,7 @@ def person(chromium: Any, clone: FreshClone, url: str) -> Iterator[Any]:
 def moves(visit: Visit, path: str, value: str, seconds: float) -> float:
     """Seconds until what the page shows has changed by itself: the same document, nothing loaded again."""
     visit.go(path)
-    visit.wait(f"document.documentElement.dataset.live === 'on' && !!({value})", seconds)
+    visit.wait(f"document.documentElement.dataset.socket === 'on' && !!({value})", seconds)
     visit.page.evaluate("globalThis.sameDocument = true")
     before, begin = visit.page.evaluate(value), time.monotonic()
     while visit.page.evaluate(value) == before:
