@@ -57,7 +57,7 @@ def trace(console: Console, count: int) -> tuple[Path, str]:
 
 
 def uses(console: Console) -> int:
-    """Requests of which a `use` item was committed: the sums over all keyspaces, of the finest column that keeps them."""
+    """Requests of which a `use` item was committed: sums over all keyspaces, of the finest column that keeps them."""
     query = """SELECT coalesce(sum(requests), 0) FROM catalog_usage WHERE keyspace = -1 AND tier = ''
                AND layer = (SELECT min(layer) FROM catalog_usage WHERE keyspace = -1)"""
     return int(rows(console, query)[0][0])
