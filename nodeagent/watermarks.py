@@ -118,17 +118,18 @@ class Queue:
 
     def pop(self, wanted_bytes: int) -> Iterator[tuple[Run, Copy]]:
         """The next copies to leave, until `wanted_bytes` are together. Those in use are passed over."""
-        busy, got = [], 0
+        busy, got, taken = [], 0, set[int]()
         while self._heap and got < wanted_bytes:
             rank, _, _, run, copy = heapq.heappop(self._heap)
-            if run.copies.get(self._tier) is not copy:
-                continue  # it left by another way
+            if run.copies.get(self._tier) is not copy or id(copy) in taken:
+                continue  # it left by another way, or was pushed again when its space was fenced
             if self._policy.rank(run) > rank:
                 self.push(run, copy)
             elif copy.state is not BlockState.COMMITTED:
                 busy.append((run, copy))
             else:
                 got += run.meta.size_bytes
+                taken.add(id(copy))
                 yield run, copy
         for run, copy in busy:
             self.push(run, copy)

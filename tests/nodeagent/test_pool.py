@@ -51,25 +51,35 @@ def check(rig: Rig) -> None:
         )
 
 
+ASK = st.tuples(
+    st.just("ask"), st.integers(0, 1), st.lists(st.integers(0, 6), min_size=1, max_size=6), st.integers(0, 200)
+)
+FLOOD = st.tuples(st.just("flood"), st.integers(0, 1), st.integers(0, 3))
 STEP = st.one_of(
-    st.tuples(
-        st.just("ask"), st.integers(0, 1), st.lists(st.integers(0, 6), min_size=1, max_size=6), st.integers(0, 200)
-    ),
+    ASK,
+    FLOOD,
     st.tuples(st.just("wait"), st.integers(1, 400)),
     st.tuples(st.just("relieve")),
     st.tuples(st.just("spoil"), st.integers(0, 50)),
     st.tuples(st.just("fence"), st.integers(0, 1)),
-    st.tuples(st.just("expire")),
+    st.tuples(st.just("age")),
     st.tuples(st.just("quota"), st.integers(0, 20)),
     st.tuples(st.just("lease"), st.integers(0, 1)),
 )
 
 
-@given(steps=st.lists(STEP, max_size=40), policy=st.sampled_from(["value", "lru"]), pace=st.sampled_from([0.0, 1000.0]))
-@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.lists(STEP, min_size=5, max_size=40),
+    policy=st.sampled_from(["value", "lru"]),
+    pace=st.sampled_from([0.0, 1000.0]),
+)
+@settings(max_examples=100, deadline=None)
 def test_what_is_told_is_what_is_held(steps, policy, pace):
     with tempfile.TemporaryDirectory() as directory:
-        tiers = TIERS | {"dram": blocks(60, ttl_seconds=300.0)}
+        tiers = {  # so small that a few requests reach every tier
+            "hbm": blocks(16), "pinned": blocks(8, ttl_seconds=500.0), "dram": blocks(8, ttl_seconds=300.0),
+            "ssd": blocks(24),
+        }  # fmt: skip
         rig = Rig(Path(directory), tiers, policy=policy, tpot_ms=pace)
         leases = [rig.lease(), rig.lease()]
         for step in steps:
@@ -86,7 +96,13 @@ def test_what_is_told_is_what_is_held(steps, policy, pace):
                 case ("fence", which):
                     rig.ring.fence(rig.ring.fence_seq + 1, [fence(leases[which])])
                     leases[which] = rig.lease(leases[which].gen + 1, leases[which].ns)
-                case ("expire",):
+                case ("flood", which, base):
+                    for i in range(8):
+                        rig.ask(leases[which], [100 + base * 8 + i])
+                        rig.relief.work(rig.now)
+                case ("age",):
+                    rig.now += 301
+                    rig.ring.grant([renewed(rig, x) for x in leases])
                     rig.relief.expire(rig.now)
                 case ("quota", count):
                     rig.relief.quotas = {(leases[0].ns, Tier.HBM): count * SLOT}
