@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.walk, pytest.mark.browser, pytest.mark.timeout(300)]
 @pytest.fixture
 def watched(console, chromium):
     """One node that has joined, and a browser on the overview that nobody reloads."""
-    console.start("commander", "web", "ingest", "worker")
+    console.start("commander", "web", "ingest", "worker", "beat")
     console.seed()
     console.node("walk-1")
     console.manage(
@@ -26,6 +26,8 @@ def watched(console, chromium):
     one.go("/")
     one.wait("document.documentElement.dataset.socket === 'on'", 30)
     one.page.evaluate("globalThis.unreloaded = true")
+    until(lambda: "walk-1" in one.page.inner_text("#node-tiles"), 30, "the tile of the node that joined")
+    until(lambda: one.page.inner_text("a[data-node='walk-1'] .status") == "ready", 30, "the node to be ready")
     yield one
     context.close()
 
