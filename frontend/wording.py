@@ -87,7 +87,7 @@ SOURCE_REASONS: dict[str, Text] = {
     "behind": _("the heartbeat is ahead of the frames"),
     "resync": _("an operator asked for a full list"),
     "clear": _("the engine cleared a scope it did not name"),
-    "silent": _("the node says nothing"),
+    "silent": _("nothing is heard of it"),
     "new": _("the source is new and has not listed what it holds"),
     "unlisted": _("events were lost and this engine cannot list what it holds"),
     "engine-ring": _("the engine's event ring was overrun"),

@@ -82,15 +82,33 @@ class Folder:
         self._read(jobs, broken, now)
         self.admission.begin(batch.touched, now, batch.when)
         self.admission.claim()
-        for source, step in console_source.losses(self.nodes.lost(now), self.sources.values(), now):
-            batch.sources[source.id] = source
-            batch.work.append(step)
+        self._hear(jobs, now)
+        self._silence(batch)
         for job in ordered(jobs):
             self._job(batch, job)
         for entry in broken:
             self._broken(batch, entry)
         self._apply(batch)
         return batch
+
+    def _hear(self, jobs: list[Job], now: float) -> None:
+        """Nodes and sources that speak in this batch are not silent, however long it took to get here."""
+        for job in jobs:
+            self.nodes.heard(job.node, now)
+            m = job.message
+            for at in m.sources if isinstance(m, Heartbeat) else (m,):
+                source = self.named.get((job.node, at.source, at.dp_rank or 0))
+                if source is not None:
+                    source.spoke(at.boot, at.stream, now)
+
+    def _silence(self, batch: Batch) -> None:
+        """Sources that were not heard for long are doubted, or leave with this batch."""
+        lost = self.nodes.lost(batch.now)
+        silent = console_source.losses(lost, self.sources.values(), batch.now, hearing_since=self.nodes.started)
+        for source, step in silent:
+            batch.sources[source.id] = source
+            if step is not None:
+                batch.work.append(step)
 
     def _read(self, jobs: list[Job], broken: list[Broken], now: float) -> None:
         """Everything the fold asks the database for is in memory; from here on it does not wait."""
@@ -108,7 +126,6 @@ class Folder:
             raise Unavailable("shard-unavailable") from e
 
     def _job(self, batch: Batch, job: Job) -> None:
-        self.nodes.heard(job.node, batch.now)
         self.nodes.applied(job.node, min(job.message.fence_seq, self.registry.fence_seq))
         try:
             self._open(job)
@@ -249,7 +266,7 @@ class Folder:
     def _made(self, batch: Batch, node: UUID, name: str, dp_rank: int) -> Source:
         row = self.memory.source(node, name, dp_rank, batch.touched, batch.now)
         row.can_list = self.nodes.rows[node].can_list
-        source = Source(row.id, node, name, dp_rank, Cursor(), row.can_list, since=batch.now)
+        source = Source(row.id, node, name, dp_rank, Cursor(), row.can_list, since=batch.now, spoke_at=batch.now)
         self._remember(source)
         batch.touched.sources.add(source.id)
         return source

@@ -12,12 +12,14 @@ from kvcore.fold import Cursor, Duplicate, Gap, Next, Reset, Verdict
 
 EXACT, RECOVERING, DEGRADED, LOST = "exact", "recovering", "degraded", "lost"
 
-REPAIRABLE = frozenset({"gap", "unverified", "returned", "digest-differs", "behind", "resync", "clear"})
+SILENT = "silent"
+REPAIRABLE = frozenset({"gap", "unverified", "returned", "digest-differs", "behind", "resync", "clear", SILENT})
 """Doubts that an agent repairs by itself or by listing: the source is recovering, not degraded.
 
 gap: frames are missing · unverified: persistent tiers after a new boot · returned: the node was lost ·
 digest-differs · behind: the node's heartbeat is ahead of its frames · resync: an operator asked · clear: a clear of
-unknown scope. Engine gaps (`engine-<reason>`) belong here too. Everything else is a refusal's code."""
+unknown scope · silent: nothing is heard of it, though its node may be heard. Engine gaps (`engine-<reason>`) belong
+here too. Everything else is a refusal's code."""
 
 GAP_PATIENCE_S = 1.0
 """A gap that rewinding has not closed by then is answered with `inventory`."""
@@ -40,7 +42,8 @@ class Source:
 
     ahead: the highest frame seen of the present stream · foreign: frames of other lives wait, their highest ·
     inherited: the gap was open when this writer took over, so how far it reaches is not known · blind: its agent has
-    listed all it knows, and that events of the engine are lost for good.
+    listed all it knows, and that events of the engine are lost for good · spoke_at: when a present life of it last sent
+    anything or stood in a heartbeat, 0 = not to this writer.
     """
 
     id: int
@@ -66,6 +69,7 @@ class Source:
     rest: float = REST_FIRST_S
     inventory_at: float = 0.0
     since: float = 0.0
+    spoke_at: float = 0.0
     shown: tuple[str, str] = (RECOVERING, "new")
 
     # ------------------------------------------------------------------ state
@@ -82,7 +86,7 @@ class Source:
                 return DEGRADED, code
         if not self.cursor.boot:
             return RECOVERING, "gap" if "gap" in self.doubts else "new"
-        if not self.can_list and any(code != "gap" for code in self.doubts):
+        if not self.can_list and self.doubts.keys() - {"gap", SILENT}:
             return DEGRADED, "cannot-list"
         for code in sorted(self.doubts, key=lambda code: not _of_engine(code)):
             return RECOVERING, code
@@ -119,6 +123,11 @@ class Source:
         """The node is gone: nothing it held may be routed to, and the next thing it says must be what it holds."""
         if self.lost_since is None:
             self.lost_since, self.lost_reason = now, reason
+
+    def spoke(self, boot: str, stream: str, now: float) -> None:
+        """Something came of this life; what an ended one says does not tell that the present one lives."""
+        if boot not in self.cursor.old_boots and stream not in self.cursor.old_boots:
+            self.spoke_at = now
 
     # --------------------------------------------------------------- position
     @property
@@ -177,7 +186,7 @@ class Source:
         """A heartbeat named the last frame the source has numbered."""
         if (boot, stream, seq) == (self.cursor.boot, self.cursor.stream, self.cursor.seq):
             self.behind_since = None
-            self.doubts.pop("behind", None)
+            self._doubtless("behind", SILENT)
             if self.inherited and now - (self.last_frame_at or 0.0) > BEHIND_S:
                 self.inherited = False
                 self._close_gap(now)
@@ -185,6 +194,7 @@ class Source:
         if boot in self.cursor.old_boots or stream in self.cursor.old_boots:
             return
         if (boot, stream) == (self.cursor.boot, self.cursor.stream) and seq < self.cursor.seq:
+            self._doubtless(SILENT)
             return
         if self.behind_since is None:
             self.behind_since = now
@@ -206,6 +216,7 @@ class Source:
         if self.gap_since is None:
             self.gap_since = now
             self.gaps += 1
+        self._doubtless(SILENT)  # it is heard again, and the gap outlives this writer only as the reason that is shown
         self.doubt("gap", now)
 
     def _begin(self, boot: str, stream: str, now: float) -> None:
@@ -232,8 +243,11 @@ class Source:
             return
         self.gap_since = None
         self.behind_since = None
-        self.doubts.pop("gap", None)
-        self.doubts.pop("behind", None)
+        self._doubtless("gap", "behind", SILENT)
+
+    def _doubtless(self, *codes: str) -> None:
+        for code in codes:
+            self.doubts.pop(code, None)
 
     # -------------------------------------------------------------- inventory
     def asks(self, now: float, *, verdict: Verdict | None = None) -> bool:
@@ -259,8 +273,8 @@ class Source:
         self.ask_at = max(self.ask_at, now + 2.0)
 
     def _needs(self, now: float, verdict: Verdict | None) -> bool:
-        doubts = [code for code in self.doubts if code != "gap" and not (self.blind and _of_engine(code))]
-        if self.lost_since is not None or doubts:
+        doubts = self.doubts.keys() - {"gap", SILENT}  # the first has its time, the second ends with the next word
+        if self.lost_since is not None or any(not (self.blind and _of_engine(code)) for code in doubts):
             return True
         if isinstance(verdict, Gap) and verdict.inventory:
             return True

@@ -141,6 +141,42 @@ def test_a_heartbeat_ahead_for_long_is_recovering():
     assert s.state == (EXACT, "")
 
 
+def test_silence_ends_with_the_next_word_and_asks_for_nothing():
+    s = begun()
+    s.doubt("silent", 7.0)
+    assert s.state == (RECOVERING, "silent")
+    assert not s.asks(7.0)
+    s.heard("b1", "s1", 0, 8.0)
+    assert s.state == (EXACT, "")
+    s.doubt("silent", 14.0)
+    s.heard("b1", "s1", 2, 15.0)  # it lives, and is ahead: what it has is not known yet
+    assert s.state == (RECOVERING, "silent")
+    assert isinstance(s.advance("b1", "s1", 1, 15.1), Next)
+    assert s.state == (EXACT, "")
+
+
+def test_silence_does_not_hide_a_gap_from_the_next_writer():
+    s = begun()
+    s.doubt("silent", 7.0)
+    s.advance("b1", "s1", 5, 8.0)
+    assert s.state == (RECOVERING, "gap")
+
+
+def test_silence_of_a_source_that_cannot_list_is_no_loss_yet():
+    s = begun()
+    s.can_list = False
+    s.doubt("silent", 7.0)
+    assert s.state == (RECOVERING, "silent")
+
+
+def test_an_ended_life_does_not_speak_for_the_present_one():
+    s = begun()
+    s.advance("b2", "s2", 0, 2.0)
+    s.spoke("b2", "s2", 3.0)
+    s.spoke("b1", "s1", 9.0)
+    assert s.spoke_at == 3.0
+
+
 def test_what_a_digest_reveals_is_a_gap():
     s = begun()
     s.revealed("b1", "s1", 3, 2.0)
