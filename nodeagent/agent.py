@@ -190,7 +190,8 @@ class Agent:
             "idle": self._idle(),
             "console": {
                 "heard_ms_ago": round((now - self.sender.heard_at) * 1000) if self.sender.heard_at else None,
-                "fence_seq": self.ring.fence_seq, "leases": len(self.ring.live()), "halted": self.sender.halted,
+                "fence_seq": self.ring.fence_seq, "leases": len(self.ring.live()),
+                "halted": {f"{name}/{rank}": why for (name, rank), why in self.sender.halted.items()},
                 "sent": dict(self.sender.counts), "rejected": dict(self.sender.rejected),
             },
             "sources": [

@@ -22,6 +22,8 @@ from nodeagent.outbox import Lane, Outbox
 
 FLUSH_SECONDS = 0.05
 BEAT_SECONDS = 0.5
+BEAT_ANSWER_SECONDS = 5.0
+"""A heartbeat without an answer is given up then: a connection that died must not make its sources seem silent."""
 REFUSED_MOST = 1000
 """Entries of a heartbeat about what was refused."""
 WAIT_FIRST_SECONDS = 0.05
@@ -53,15 +55,20 @@ class Road:
     def __init__(self, client: httpx.AsyncClient, urls: Sequence[str]) -> None:
         self._client, self._urls, self._at, self._failed = client, [_base(u) for u in urls], 0, 0
 
-    async def post(self, path: str, body: bytes) -> Answer:
+    async def post(self, path: str, body: bytes, *, seconds: float | None = None) -> Answer:
         """The console's answer.
+
+        Args:
+            path, body: of the request.
+            seconds: longest wait; None = the client's.
 
         Raises:
             Away, Refusal.
         """
         headers = {"content-type": "application/msgpack"}
+        wait = httpx.USE_CLIENT_DEFAULT if seconds is None else seconds
         try:
-            got = await self._client.post(self._urls[self._at] + path, content=body, headers=headers)
+            got = await self._client.post(self._urls[self._at] + path, content=body, headers=headers, timeout=wait)
         except httpx.HTTPError:
             self._at = (self._at + 1) % len(self._urls)
             raise Away from None
@@ -72,9 +79,9 @@ class Road:
                 raise Away from None
         if got.status_code >= 500 or got.status_code in (408, 421, 425, 429):
             self._at = (self._at + 1) % len(self._urls)
-            wait = got.headers.get("retry-after", "")
+            later = got.headers.get("retry-after", "")
             tried_all = self._at == 0
-            raise Away(min(float(wait), WAIT_MOST_SECONDS) if tried_all and wait.isdigit() else 0.0)
+            raise Away(min(float(later), WAIT_MOST_SECONDS) if tried_all and later.isdigit() else 0.0)
         raise Refusal(got.status_code, _code(got))
 
 
@@ -100,8 +107,8 @@ class Sender:
         """Messages and answers by what they were, for `status`."""
         self.rejected: Counter[str] = Counter()
         """Items the console refused, by code."""
-        self.halted: dict[str, str] = {}
-        """Sources that the console will not hear any more, and why."""
+        self.halted: dict[tuple[str, int], str] = {}
+        """(source, dp_rank) that the console will not hear any more, and why."""
         self.allowances = 0
         self.heard_at = 0.0
         """When the console last answered, Unix seconds; 0 = never."""
@@ -125,7 +132,7 @@ class Sender:
         digest: tuple[str, int, bytes] | None = None
         while True:
             try:
-                if not box.boot or self.halted.get(box.source):
+                if not box.boot or self.halted.get(_speaker(box)):
                     await asyncio.sleep(WAIT_FIRST_SECONDS)
                     continue
                 if lane.need_inventory and box.lister is not None:
@@ -218,7 +225,7 @@ class Sender:
         """The console will not take this message: nothing is sent again that it will never take."""
         self.counts[f"refused_{refusal.code}"] += 1
         if refusal.code == "fenced-boot":
-            self.halted[box.source] = refusal.code
+            self.halted[_speaker(box)] = refusal.code
         elif refusal.status in (400, 413, 422):
             box.lost("decode")
 
@@ -243,7 +250,9 @@ class Sender:
                     refused=[{**dict(entry), "count": count} for entry, count in told.items()],
                 )  # fmt: skip
                 try:
-                    answer = await road.post(f"/api/v1/nodes/{self.node}:heartbeat", _encode(beat))
+                    answer = await road.post(
+                        f"/api/v1/nodes/{self.node}:heartbeat", _encode(beat), seconds=BEAT_ANSWER_SECONDS
+                    )
                     self.counts["heartbeat"] += 1
                     self._untold -= told
                     await self._take(answer)
@@ -269,6 +278,10 @@ class Sender:
         if isinstance(version, int) and version > self.allowances:
             self._on_allowances(answer.allowances)
             self.allowances = version
+
+
+def _speaker(box: Outbox) -> tuple[str, int]:
+    return box.source, box.dp_rank or 0
 
 
 def _base(url: str) -> str:

@@ -25,10 +25,10 @@ class Source:
 
     gap = ""
 
-    def __init__(self) -> None:
+    def __init__(self, rank: int = 0) -> None:
         self.lock = threading.RLock()
         self.keys: list[bytes] = []
-        self.box = Outbox("s", 0, boot="b1", lister=self)
+        self.box = Outbox("s", rank, boot="b1", lister=self)
 
     def add(self, count: int = 2) -> None:
         with self.lock:
@@ -262,10 +262,27 @@ def test_a_fenced_boot_falls_silent(far, source):
         far.status, far.problem = 409, "fenced-boot"
         async with sending(far, source.box) as sender:
             source.add()
-            await until(lambda: sender.halted == {"s": "fenced-boot"})
+            await until(lambda: sender.halted == {("s", 0): "fenced-boot"})
             far.status = 200
             await asyncio.sleep(0.3)
             assert far.believed("s") == set()
+
+    run(go())
+
+
+def test_a_fenced_rank_leaves_the_other_ranks_speaking(far):
+    """Ranks share the source's name; only the rank whose boot was replaced stops."""
+
+    async def go():
+        ranks = [Source(rank) for rank in (0, 1)]
+        async with sending(far, *(r.box for r in ranks)) as sender:
+            sender.halted["s", 1] = "fenced-boot"
+            for rank in ranks:
+                rank.add()
+            await until(lambda: ranks[0].box.idle)
+            await asyncio.sleep(0.3)
+            assert not ranks[1].box.idle
+            assert ranks[1].box.lanes[0].acked == -1
 
     run(go())
 
