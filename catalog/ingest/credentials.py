@@ -6,7 +6,7 @@ from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
-from django.db import Error, close_old_connections
+from django.db import Error, close_old_connections, connections
 
 from catalog.ingest.codes import Unavailable
 from kvconsole.infra.access import Principal
@@ -22,7 +22,7 @@ class Credentials:
 
     def __init__(self) -> None:
         self.kept: OrderedDict[str, tuple[float, UUID | None]] = OrderedDict()
-        self.pool = ThreadPoolExecutor(2, "tokens")
+        self.pool = ThreadPoolExecutor(1, "tokens")
 
     async def node(self, header: bytes) -> UUID | None:
         """The node that the Authorization header speaks for, None if it is nobody's.
@@ -46,7 +46,8 @@ class Credentials:
         return node
 
     def close(self) -> None:
-        """No more look-ups."""
+        """No more look-ups; the connection of their thread is closed."""
+        self.pool.submit(connections.close_all)
         self.pool.shutdown(wait=True)
 
     def _look(self, token: str) -> UUID | None:
