@@ -17,7 +17,7 @@ from typing import Any
 
 import psycopg
 from django.db import Error as DatabaseError
-from django.db import close_old_connections
+from django.db import close_old_connections, connections
 
 from catalog.ingest import meters
 from catalog.ingest.codes import Unavailable
@@ -129,6 +129,7 @@ class Pipeline:
                 await wakes
             await self._on(self._side_pool, self.lock.release)
             for pool in (self._fold_pool, self._write_pool, self._side_pool):
+                pool.submit(connections.close_all)  # a connection belongs to the thread that opened it
                 pool.shutdown(wait=True)
 
     async def _lead(self) -> bool:
