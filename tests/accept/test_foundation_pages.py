@@ -1,9 +1,10 @@
 """Foundation, seen from outside: the pages, over a fleet of real agents that a replay drives meanwhile."""
 
+import contextlib
 import functools
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -31,14 +32,13 @@ def moving(console: Console) -> Console:
 
 
 @pytest.fixture
-def visit(moving: Console, chromium: Any) -> Iterator[Any]:
-    """Opens pages as an operator, or as nobody with `user=False`; no console error, no foreign request."""
+def visits(moving: Console, chromium: Any) -> Callable[[], contextlib.AbstractContextManager[Any]]:
+    """Opens pages as an operator, or as nobody; closes them at the end of each block: open pages all move."""
     context = chromium.new_context()
     moving.login(context.new_page())
     state = context.storage_state()
     context.close()
-    with opener(chromium, moving.url, state) as open_page:
-        yield open_page
+    return functools.partial(opener, chromium, moving.url, state)
 
 
 def foreign_words(visit: Visit) -> list[str]:
@@ -55,22 +55,30 @@ def foreign_words(visit: Visit) -> list[str]:
 
 @pytest.mark.timeout(900)
 def test_pages_have_no_errors_no_foreign_requests_no_axe_findings_and_no_untranslated_words(
-    moving: Console, visit: Any
+    moving: Console, visits: Any
 ) -> None:
     """Both languages, both themes, four widths: 0 console errors, 0 requests to other hosts, axe 0, 0 untranslated."""
     begin, axe = time.monotonic(), axe_rules()
     for path in PAGES:
-        opened = functools.partial(visit, user=path != "/login")
         for language in looks.LANGUAGES if road.LONG or path == "/map" else looks.LANGUAGES[1:]:
-            looks.test_axe_finds_nothing(opened, axe, path, language)
+            with visits() as visit:
+                looks.test_axe_finds_nothing(_as(visit, path), axe, path, language)
         for theme, language in zip(looks.THEMES, looks.LANGUAGES, strict=True):
-            looks.test_no_page_scrolls_sideways(functools.partial(opened, theme=theme), path, language)
-        looks.test_a_chinese_page_has_no_english_words(opened, path)
-        one = opened(theme="dark")
-        looks.settle(one, path)
-        assert foreign_words(one) == []
-        if path in LIVE:
-            one.wait("document.documentElement.dataset.socket === 'on'")
+            with visits() as visit:
+                looks.test_no_page_scrolls_sideways(functools.partial(_as(visit, path), theme=theme), path, language)
+        with visits() as visit:
+            looks.test_a_chinese_page_has_no_english_words(visit, path)
+        with visits() as visit:
+            one = _as(visit, path)(theme="dark")
+            looks.settle(one, path)
+            assert foreign_words(one) == []
+            if path in LIVE:
+                one.wait("document.documentElement.dataset.socket === 'on'")
     assert moving.processes["replay"].poll() is None, moving.log("replay")[-2000:]
     say("pages", pages=len(PAGES), languages=2, themes=2, widths=WIDTHS, axe_findings=0, console_errors=0,
         foreign_requests=0, untranslated=0, seconds=round(time.monotonic() - begin))  # fmt: skip
+
+
+def _as(visit: Callable[..., Visit], path: str) -> Callable[..., Visit]:
+    """The log-in is a page for those who are not logged in."""
+    return functools.partial(visit, user=path != "/login")
