@@ -6,144 +6,42 @@ a malformed item never costs its valid neighbours. Called by agents (to build) a
 have them packed.
 """
 
-from typing import Any, assert_never
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
 from kvcore import wire
-from kvcore.blocks import TIERS
-from kvcore.keys import KEY_BYTES, ROOT, unpack
+from kvcore.items import BLOCK_BYTES_MAX as BLOCK_BYTES_MAX
+from kvcore.items import BLOCK_TOKENS_MAX as BLOCK_TOKENS_MAX
+from kvcore.items import GAPS as GAPS
+from kvcore.items import GROUP_MAX as GROUP_MAX
+from kvcore.items import I63, Packed, check, check_distinct, check_values, named
+from kvcore.items import KEYS_MAX as KEYS_MAX
+from kvcore.items import NAME_MAX as NAME_MAX
+from kvcore.items import REASONS as REASONS
+from kvcore.items import REQUEST_TOKENS_MAX as REQUEST_TOKENS_MAX
+from kvcore.items import STATES as STATES
+from kvcore.items import Add as Add
+from kvcore.items import Adds as Adds
+from kvcore.items import Clear as Clear
+from kvcore.items import Drop as Drop
+from kvcore.items import Gap as Gap
+from kvcore.items import Item as Item
+from kvcore.items import Load as Load
+from kvcore.items import Mark as Mark
+from kvcore.items import Move as Move
+from kvcore.items import State as State
+from kvcore.items import Use as Use
+from kvcore.keys import KEY_BYTES, ROOT
 from kvcore.refusals import REFUSALS as REFUSALS
 from kvcore.refusals import Refused as Refused
 
 VERSION = 1
 FRAME_BYTES_MAX = 8 * 2**20
 ITEMS_MAX = 65_536
-KEYS_MAX = 262_144
-"""Keys of one item. An engine event with more is refused; agents cut chains long before."""
-REASONS = ("watermark", "ttl", "epoch", "quota", "delete", "value", "donor_reclaim", "hot_move", "engine")
-GROUP_MAX = 32_767
-"""Cache groups are numbered from 0; the catalog keeps the number in a smallint."""
 NESTING_MAX = 3
 """Depth of an item: the item, a list or map in it, and its plain values."""
-NAME_MAX = 200
-"""Characters of a node, source, boot, stream, step or request name."""
-Packed = bytes
-"""Keys of `KEY_BYTES` each, one behind the other."""
-STATES = ("committed", "referenced", "transferring", "quarantined", "evicting")
-GAPS = ("ring", "map", "decode", "restart", "overflow")
-
-
-class Add(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="add", kw_only=True):
-    """Consecutive blocks of one chain came to a tier. `keys` is packed, 32 bytes each."""
-
-    ns: bytes
-    gen: int
-    keys: Packed
-    tier: str
-    tokens: int
-    bytes: int
-    group: int = 0
-    parent: Packed | None = None
-    from_owner: int | None = None
-    step: str | None = None
-
-
-class Adds(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="adds", kw_only=True):
-    """Single blocks of many chains came. `parents` is packed like `keys`; 32 zero bytes = start of a prompt."""
-
-    ns: bytes
-    gen: int
-    keys: Packed
-    parents: Packed
-    tier: str
-    tokens: int
-    bytes: int
-    group: int = 0
-
-
-class Move(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="move", kw_only=True):
-    """Blocks went from one tier of the node to another."""
-
-    ns: bytes
-    gen: int
-    keys: Packed
-    from_: str = msgspec.field(name="from")
-    to: str
-    group: int = 0
-
-
-class Drop(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="drop", kw_only=True):
-    """Blocks are no longer in a tier."""
-
-    ns: bytes
-    gen: int
-    keys: Packed
-    tier: str
-    reason: str
-    group: int = 0
-
-
-class Clear(msgspec.Struct, frozen=True, tag_field="k", tag="clear", kw_only=True):
-    """Tiers were emptied, of one namespace or of all; no tiers = scope unknown, so everything becomes unverified."""
-
-    tiers: tuple[str, ...] = ()
-    ns: bytes | None = None
-    gen_upto: int | None = None
-
-
-class State(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="state", kw_only=True):
-    """Blocks changed their state in place."""
-
-    ns: bytes
-    gen: int
-    keys: Packed
-    tier: str
-    state: str
-    group: int = 0
-
-
-class Use(msgspec.Struct, frozen=True, tag_field="k", tag="use", kw_only=True):
-    """One request read the cache: hit tokens by tier, saved milliseconds, measured or estimated."""
-
-    ns: bytes
-    gen: int
-    head: bytes | None
-    hit_tokens: int
-    tiers: dict[str, int]
-    prompt_tokens: int
-    saved_ms: float
-    measured: bool
-    request: str
-
-
-class Load(msgspec.Struct, frozen=True, tag_field="k", tag="load", kw_only=True):
-    """How busy the source is. prefill ms = a·n + b·n² for n tokens."""
-
-    queue_ms: float
-    running: int
-    prefill_curve: tuple[float, float]
-    measured: bool
-
-
-class Mark(msgspec.Struct, frozen=True, tag_field="k", tag="mark", kw_only=True):
-    """Fill of a tier in bytes, and its marks as shares of the capacity."""
-
-    tier: str
-    used: int
-    capacity: int
-    high: float
-    low: float
-
-
-class Gap(msgspec.Struct, frozen=True, tag_field="k", tag="gap", kw_only=True):
-    """The agent could not see part of its engine's events."""
-
-    since: float
-    reason: str
-
-
-Item = Add | Adds | Move | Drop | Clear | State | Use | Load | Mark | Gap
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,9 +65,7 @@ _frame = msgspec.msgpack.Decoder(Frame)
 _item = msgspec.msgpack.Decoder(Item)
 _any = msgspec.msgpack.Decoder()
 _encode = msgspec.msgpack.Encoder().encode
-_TIERS, _REASONS, _STATES, _GAPS = frozenset(TIERS), frozenset(REASONS), frozenset(STATES), frozenset(GAPS)
 _KINDS = frozenset(("add", "adds", "move", "drop", "clear", "state", "use", "load", "mark", "gap"))
-_I63 = 2**63 - 1
 
 
 def decode_frame(body: bytes) -> Frame:
@@ -193,9 +89,9 @@ def decode_frame(body: bytes) -> Frame:
     if frame.v != VERSION:
         raise Refused("version-unsupported", str(frame.v))
     numbers = (frame.seq, frame.shard, frame.fence_seq, frame.dp_rank or 0, frame.allowances, frame.ts)
-    if not all(0 <= n <= _I63 for n in numbers):  # also refuses NaN
+    if not all(0 <= n <= I63 for n in numbers):  # also refuses NaN
         raise Refused("malformed-frame", "a number is negative, not finite, or above 2^63")
-    if not (_name(frame.node) and _name(frame.source) and _name(frame.boot) and _name(frame.stream)):
+    if not (named(frame.node) and named(frame.source) and named(frame.boot) and named(frame.stream)):
         raise Refused("malformed-frame", "a name is empty, too long or not printable")
     if len(frame.items) > ITEMS_MAX:
         raise Refused("frame-too-large", f"{len(frame.items)} items")
@@ -230,8 +126,49 @@ def decode_item(raw: msgspec.Raw | bytes) -> Item:
         raise Refused("nesting") from None
     except (msgspec.DecodeError, UnicodeDecodeError, OverflowError) as e:
         raise Refused("wrong-type", str(e)[:200]) from None
-    _check(item)
+    check(item)
     return item
+
+
+Twice = Callable[[Sequence[Packed]], Sequence[int]]
+"""The keys of many items → which of these items may name a key twice; more than do is fine, fewer is not."""
+
+
+def decode_items(raws: Sequence[msgspec.Raw], *, twice: Twice | None = None) -> list[Item | Refused]:
+    """Each item checked, or why it is refused: what `decode_item` says of each, at a fraction of the price.
+
+    Args:
+        raws: of one frame or page.
+        twice: finds out for all chains at once what is dear to find out for each; None = one by one.
+    """
+    decode, judge = _item.decode, check if twice is None else check_values
+    out: list[Item | Refused] = []
+    for raw in raws:
+        try:
+            item = decode(raw)
+            judge(item)
+        except Refused as e:
+            out.append(e)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, OverflowError):
+            out.append(_judged(raw))
+        else:
+            out.append(item)
+    if twice is not None:
+        chains = [(i, item) for i, item in enumerate(out) if type(item) is Add]
+        for n in twice([item.keys for _, item in chains]):
+            i, item = chains[n]
+            try:
+                check_distinct(item)
+            except Refused as e:
+                out[i] = e
+    return out
+
+
+def _judged(raw: msgspec.Raw) -> Item | Refused:
+    try:
+        return decode_item(raw)
+    except Refused as e:
+        return e
 
 
 def _decode_listed(raw: msgspec.Raw | bytes, message: str) -> Item:
@@ -281,111 +218,3 @@ def _depth(value: Any) -> int:
         inner = v.values() if isinstance(v, dict) else v if isinstance(v, list) else ()
         todo.extend((x, d + 1) for x in inner if d > 1 or isinstance(x, dict | list))
     return deepest
-
-
-def _name(text: str) -> bool:
-    """Whether a name can be stored and shown: PostgreSQL takes no NUL, a page no control characters."""
-    return 0 < len(text) <= NAME_MAX and text.isprintable()
-
-
-def _check(item: Item) -> None:
-    match item:
-        case Add() | Adds() | Move() | Drop() | State():
-            _check_blocks(item)
-        case Clear(tiers=tiers, ns=ns, gen_upto=gen):
-            if not _TIERS.issuperset(tiers) or (ns is not None and len(ns) != KEY_BYTES):
-                raise Refused("wrong-type", "tiers or ns")
-            _natural(gen or 0)
-        case Use():
-            _natural(item.gen, item.hit_tokens, item.prompt_tokens, item.saved_ms, *item.tiers.values())
-            if len(item.ns) != KEY_BYTES or not _TIERS.issuperset(item.tiers):
-                raise Refused("wrong-type", "ns or tiers")
-            if (item.head is not None and len(item.head) != KEY_BYTES) or not _name(item.request):
-                raise Refused("wrong-type", "head or request")
-        case Load():
-            _natural(item.queue_ms, item.running, *item.prefill_curve)
-        case Mark():
-            _natural(item.used, item.capacity, item.high, item.low)
-            if item.tier not in _TIERS or not item.low <= item.high <= 1:
-                raise Refused("wrong-type", "tier or marks")
-            if item.used > item.capacity:
-                raise Refused("used-over-capacity", item.tier)
-        case Gap():
-            _natural(item.since)
-            if item.reason not in _GAPS:
-                raise Refused("wrong-type", "reason")
-        case _:
-            assert_never(item)
-
-
-def _check_blocks(item: Add | Adds | Move | Drop | State) -> None:
-    n = len(item.keys)
-    if not n or n % KEY_BYTES or len(item.ns) != KEY_BYTES:
-        raise Refused("bad-keys", f"{n} bytes of keys")
-    if n > KEYS_MAX * KEY_BYTES:
-        raise Refused("too-many-keys", str(n // KEY_BYTES))
-    _natural(item.gen, item.group)
-    match item:
-        case Add() | Adds():
-            _natural(item.tokens, item.bytes)
-            known = item.tier in _TIERS
-            _check_ancestry(item)
-        case Move():
-            known = item.from_ in _TIERS and item.to in _TIERS
-        case Drop():
-            known = item.tier in _TIERS and item.reason in _REASONS
-        case State():
-            known = item.tier in _TIERS and item.state in _STATES
-        case _:
-            assert_never(item)
-    if not known:
-        raise Refused("wrong-type", "tier, reason or state")
-    if item.group > GROUP_MAX:
-        raise Refused("wrong-type", "group")
-
-
-def _check_ancestry(item: Add | Adds) -> None:
-    heads = _heads(item.keys)
-    distinct = set(heads)
-    if len(distinct) != len(heads) and len(set(unpack(item.keys))) != len(heads):
-        raise Refused("duplicate-key")
-    if isinstance(item, Adds):
-        if len(item.parents) != len(item.keys):
-            raise Refused("bad-keys", "keys and parents differ in number")
-        if not distinct.isdisjoint(_heads(item.parents)):
-            _check_acyclic(dict(zip(unpack(item.keys), unpack(item.parents), strict=True)))
-        return
-    if item.parent is not None:
-        if len(item.parent) != KEY_BYTES:
-            raise Refused("bad-keys", "parent")
-        if _heads(item.parent)[0] in distinct and item.parent in unpack(item.keys):
-            raise Refused("parent-cycle")
-    if item.from_owner is not None:
-        _natural(item.from_owner)
-    if item.step is not None and not _name(item.step):
-        raise Refused("wrong-type", "step")
-
-
-def _heads(keys: bytes) -> list[int]:
-    """The first 8 bytes of every key: where they differ the keys differ, at a fifth of the price."""
-    return memoryview(keys).cast("Q")[:: KEY_BYTES // 8].tolist()
-
-
-def _check_acyclic(parent_of: dict[bytes, bytes]) -> None:
-    """Refuses if a walk from key to parent comes back to where it was."""
-    safe: set[bytes] = set()
-    for key in parent_of:
-        path: set[bytes] = set()
-        at: bytes | None = key
-        while at is not None and at not in safe:
-            if at in path:
-                raise Refused("parent-cycle")
-            path.add(at)
-            at = parent_of.get(at)
-        safe |= path
-
-
-def _natural(*values: float) -> None:
-    for v in values:
-        if not 0 <= v <= _I63:  # also refuses NaN
-            raise Refused("negative-size", str(v)[:40])

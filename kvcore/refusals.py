@@ -5,9 +5,14 @@ The codes are stable; each has a page under `docs/problems/` that says what was 
 
 
 class Refused(Exception):
-    """A frame or item is malformed. Nothing of it was applied; `code` is stable and documented."""
+    """A frame or item is malformed. Nothing of it was applied; `code` is stable and documented.
+
+    `detail` may quote what came in: what cannot be printed is replaced, so that it can be stored and shown.
+    """
 
     def __init__(self, code: str, detail: str = "") -> None:
+        if not detail.isprintable():
+            detail = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in detail)
         super().__init__(f"{code}: {detail}" if detail else code)
         self.code, self.detail = code, detail
 
@@ -25,7 +30,7 @@ REFUSALS = {
     "unknown-item": "an item kind this console does not know",
     "wrong-type": "a field is missing, has another type, or a value outside its set",
     "nesting": "an item is nested deeper than the contract allows",
-    "negative-size": "a size, count or time is negative or not finite",
+    "negative-size": "a size, count or time is negative, not finite, or beyond all reason",
     "used-over-capacity": "a tier reports more bytes used than it has",
     "bad-keys": "keys or parents are not whole 32-byte keys, or their numbers differ",
     "too-many-keys": "more keys than one item may carry",

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from catalog.ingest.codes import Unavailable
-from kvcore.events import GAPS, ITEMS_MAX, NAME_MAX, VERSION, Add, Adds, Refused, decode_item
+from catalog.ingest.distinct import suspects
+from kvcore.events import GAPS, ITEMS_MAX, NAME_MAX, VERSION, Add, Adds, Refused, decode_items
 from kvcore.keys import KEY_BYTES
 from kvcore.messages import DigestReport, Heartbeat, InventoryPage
 
@@ -42,7 +43,7 @@ def decode_inventory(body: bytes) -> InventoryPage | DigestReport:
     shape = _decode(_shape, body)
     message: InventoryPage | DigestReport = _decode(_digest if "lines" in shape else _page, body)
     _check(message.v, message.node, message.source, message.boot, message.stream)
-    if not -1 <= message.seq <= _I63 or not _natural(message.dp_rank or 0, message.shard, message.fence_seq):
+    if not -1 <= message.seq <= _I63 or not _natural(*_numbers(message)):
         raise Refused("malformed-frame", "a number is out of range")
     if message.gap and message.gap not in GAPS:
         raise Refused("malformed-frame", "gap")
@@ -56,7 +57,8 @@ def decode_inventory(body: bytes) -> InventoryPage | DigestReport:
         raise Refused("frame-too-large", f"{len(message.lines)} lines")
     for line in message.lines:
         sums = 0 <= line.lo < 2**64 and 0 <= line.hi < 2**64
-        if len(line.ns) != KEY_BYTES or not sums or not _natural(line.gen, line.group, line.blocks):
+        where = len(line.ns) == KEY_BYTES and _named(line.tier) and _natural(line.gen, line.group)
+        if not where or not sums or not _natural(line.blocks):
             raise Refused("malformed-frame", "a line is not a digest")
     return message
 
@@ -71,22 +73,21 @@ def decode_heartbeat(body: bytes) -> Heartbeat:
     if len(beat.sources) > 1024 or len(beat.refused) > 1024:
         raise Refused("frame-too-large", "more than 1,024 entries")
     for at in beat.sources:
-        if not (_named(at.source) and _named(at.boot) and _named(at.stream) and _natural(at.dp_rank)):
+        if not (_named(at.source) and _named(at.boot) and _named(at.stream)):
             raise Refused("malformed-frame", "a position is not named")
+        if not (_natural(at.dp_rank) and -1 <= at.seq <= _I63):
+            raise Refused("malformed-frame", "a position is out of range")
+    if not _natural(beat.fence_seq, beat.allowances):
+        raise Refused("malformed-frame", "a number is out of range")
     return beat
 
 
 def decode_listed(page: InventoryPage) -> list[Add | Adds | Refused]:
     """The page's items; in place of one that cannot be listed, why."""
-    out: list[Add | Adds | Refused] = []
-    for raw in page.items:
-        try:
-            item = decode_item(raw)
-        except Refused as e:
-            out.append(e)
-            continue
-        out.append(item if isinstance(item, Add | Adds) else Refused("inventory-item", type(item).__name__.lower()))
-    return out
+    return [
+        item if isinstance(item, Add | Adds | Refused) else Refused("inventory-item", type(item).__name__.lower())
+        for item in decode_items(page.items, twice=suspects)
+    ]
 
 
 @dataclass(slots=True)
@@ -170,8 +171,12 @@ def _decode(decoder: msgspec.msgpack.Decoder, body: bytes):  # type: ignore[type
         raise Refused("malformed-frame", str(e)[:200]) from None
     except msgspec.DecodeError as e:
         raise Refused("truncated-frame" if "truncated" in str(e) else "malformed-frame", str(e)[:200]) from None
-    except (RecursionError, UnicodeDecodeError, OverflowError) as e:
+    except (RecursionError, UnicodeDecodeError, OverflowError, TypeError) as e:  # TypeError: a map's key is a map
         raise Refused("malformed-frame", type(e).__name__) from None
+
+
+def _numbers(m: InventoryPage | DigestReport) -> tuple[float, ...]:
+    return m.dp_rank or 0, m.shard, m.fence_seq, m.allowances, m.ts
 
 
 def _check(version: int, *names: str) -> None:
@@ -185,5 +190,5 @@ def _named(text: str) -> bool:
     return 0 < len(text) <= NAME_MAX and text.isprintable()
 
 
-def _natural(*numbers: int) -> bool:
-    return all(0 <= n <= _I63 for n in numbers)
+def _natural(*numbers: float) -> bool:
+    return all(0 <= n <= _I63 for n in numbers)  # False for NaN

@@ -10,8 +10,9 @@ from uuid import UUID
 import msgspec
 
 from catalog.ingest.codes import Unavailable
+from catalog.ingest.distinct import suspects
 from catalog.ingest.inventory import decode_listed
-from kvcore.events import Frame, Item, Refused, decode_item
+from kvcore.events import Frame, Item, Refused, decode_items
 from kvcore.messages import Answer, DigestReport, Heartbeat, InventoryPage
 
 ENTRIES_MOST = 10_000
@@ -40,7 +41,7 @@ class Job:
             return
         match self.message:
             case Frame():
-                self.items = [_item(raw) for raw in self.message.items]
+                self.items = decode_items(self.message.items, twice=suspects)
             case InventoryPage():
                 self.items = decode_listed(self.message)
             case _:
@@ -122,10 +123,3 @@ def ordered(jobs: Sequence[Job]) -> list[Job]:
 
 def _seq(job: Job) -> int:
     return job.message.seq if isinstance(job.message, Frame) else 0
-
-
-def _item(raw: msgspec.Raw) -> Item | Refused:
-    try:
-        return decode_item(raw)
-    except Refused as e:
-        return e

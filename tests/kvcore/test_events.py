@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcore import events as ev
+from kvcore import items
 from kvcore.events import Add, Adds, Clear, Drop, Gap, Load, Mark, Move, Refused, State, Use, decode_frame, decode_item
 
 NS = bytes([7]) * 32
@@ -32,6 +33,9 @@ LOAD = {"k": "load", "queue_ms": 12.0, "running": 3, "prefill_curve": [0.1, 0.2]
 MARK = {"k": "mark", "tier": "hbm", "used": 1, "capacity": 2, "high": 0.9, "low": 0.8}
 GAP = {"k": "gap", "since": 1.5, "reason": "ring"}
 GOOD = [ADD, ADDS, MOVE, DROP, CLEAR, STATE, USE, LOAD, MARK, GAP]
+BAD = [{**ADD, "keys": k(1, 1)}, {**ADD, "parent": k(2)}, {**ADDS, "keys": k(1, 2), "parents": k(2, 1)}, 7, None, "x",
+       {**DROP, "reason": "x"}, {"k": "tea\x00"}, [[[[[]]]]], {**ADD, "keys": [k(1), k(2)]}, {**ADD, "tier": 3},
+       {**USE, "request": "\x00"}]  # fmt: skip
 FRAME = {"v": 1, "node": "n", "source": "s", "dp_rank": 0, "shard": 0, "boot": "b", "stream": "t", "seq": 4,
          "ts": 1.5, "fence_seq": 9, "allowances": 6, "items": GOOD}  # fmt: skip
 
@@ -69,6 +73,7 @@ def test_keys_may_come_as_lists() -> None:
 
 def test_too_many_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ev, "KEYS_MAX", 2)
+    monkeypatch.setattr(items, "KEYS_MAX", 2)
     assert code({**ADD, "keys": k(1, 2, 3)}) == "too-many-keys"
     assert code({**ADD, "keys": [k(1), k(2), k(3)]}) == "too-many-keys"
 
@@ -201,3 +206,20 @@ def judged(decode: Callable[[], Any]) -> Any:
         return decode()
     except Refused as e:
         return e.code
+
+
+@given(st.lists(st.sampled_from(range(len(BAD) + len(GOOD))), max_size=12), st.booleans())
+def test_items_together_are_judged_as_items_alone(picks: list[int], suspicious: bool) -> None:
+    """However good and bad ones are mixed, each costs itself alone; whoever looks for twins may suspect everybody."""
+    raws = [msgspec.Raw(pack((GOOD + BAD)[i])) for i in picks]
+    alone = [judged(lambda raw=raw: decode_item(raw)) for raw in raws]
+    twice = (lambda chains: range(len(chains))) if suspicious else None
+    together = ev.decode_items(raws, twice=twice)
+    assert [i.code if isinstance(i, Refused) else i for i in together] == alone
+
+
+def test_what_a_refusal_quotes_can_be_stored_and_shown() -> None:
+    with pytest.raises(Refused) as e:
+        decode_item(pack({"k": "a\x00\x1b\ud7ff"}))
+    assert e.value.code == "unknown-item"
+    assert e.value.detail.isprintable()
