@@ -65,7 +65,8 @@ class Postgres(Server):
         """A database owned by `kv_owner`: empty, or a copy of `template`, to which nobody may be connected."""
         with psycopg.connect(self.superuser_dsn(), autocommit=True) as c:
             c.execute(
-                sql.SQL("CREATE DATABASE {} OWNER kv_owner TEMPLATE {}").format(
+                # Copying files takes half the time of copying blocks through the log, which only standbys need.
+                sql.SQL("CREATE DATABASE {} OWNER kv_owner TEMPLATE {} STRATEGY FILE_COPY").format(
                     sql.Identifier(name), sql.Identifier(template or "template1")
                 )
             )
