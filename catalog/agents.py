@@ -59,6 +59,8 @@ def check_address(agent_url: str) -> Target | NotAnswered:
 
     Plain HTTP is for loopback alone. A name is resolved here and nowhere else: what it resolves to later is no matter.
     """
+    if not agent_url.isascii() or not agent_url.isprintable():  # a resolver and a header would read it differently
+        return NotAnswered("agent-url-refused", "not an address", final=True)
     try:
         parts = urlsplit(agent_url)
         port, host = parts.port, parts.hostname or ""
@@ -73,6 +75,8 @@ def check_address(agent_url: str) -> Target | NotAnswered:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
         return NotAnswered("agent-unresolved", host)
+    except UnicodeError:  # a label that is empty or too long
+        return NotAnswered("agent-url-refused", "not an address", final=True)
     address = ipaddress.ip_address(str(found[0][4][0]).partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
         address = address.ipv4_mapped
@@ -171,12 +175,12 @@ def _read_receipt(node: Node, command: Command, answer: bytes) -> Answered | Not
         envelope = msgspec.json.decode(answer, type=Signed)
         receipt = msgspec.convert(envelope.body, Receipt)
         signature = bytes.fromhex(envelope.signature)
-    except (msgspec.DecodeError, msgspec.ValidationError, ValueError):
+    except (msgspec.DecodeError, msgspec.ValidationError, ValueError, RecursionError):
         return NotAnswered("receipt-malformed")
     key = bytes(node.public_key or b"")
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(signature, signed_bytes("receipt", envelope.body))
-    except (InvalidSignature, ValueError):
+    except (InvalidSignature, ValueError, RecursionError):
         return NotAnswered("receipt-signature")
     if envelope.key != fingerprint(key):
         return NotAnswered("receipt-signature", "names another key")
@@ -189,6 +193,6 @@ def _code(content: bytes) -> str:
     """The code of a refusal, where the answer names one that looks like one."""
     try:
         code = msgspec.json.decode(content[: 4 * KIB]).get("code", "")
-    except (msgspec.DecodeError, AttributeError):
+    except (msgspec.DecodeError, AttributeError, UnicodeDecodeError, RecursionError):
         return ""
     return code if isinstance(code, str) and len(code) <= 63 and code.replace("-", "").isalnum() else ""

@@ -22,7 +22,7 @@ from kvconsole.infra.rest import Problem, add_codes
 from kvconsole.infra.sql import uuid7
 from kvcore.blocks import TIERS
 from kvcore.messages import Ticket, fingerprint, ticket_issue
-from tenants.services import token_issue, token_redeem
+from tenants.services import token_good, token_issue, token_redeem, tokens_retire
 from tenants.services.key_lease import ticket_day, ticket_key
 
 add_codes(
@@ -145,11 +145,16 @@ def node_enrol(
 ) -> dict[str, Any]:
     """The node is enrolled with this key and address; the answer has its own token, which is shown once.
 
+    Who has no good token learns nothing and makes the console look up nothing. From commit on the node's other tokens
+    are of no use: those of earlier lives, and enrolment tokens that were not used.
+
     Raises:
         Problem: enrolment-token-invalid, public-key-invalid, agent-url-refused, agent-url-mismatch, validation-failed
             or commander-unavailable; the token can still be used.
     """
-    at = now or datetime.now(UTC)
+    at, plaintext = now or datetime.now(UTC), token.partition(".")[0]
+    if not token_good(kind="enrol", plaintext=plaintext, now=at):
+        raise Problem("enrolment-token-invalid")
     _dialable(agent_url)
     _check_tiers(tiers)
     key = agents.command_key()
@@ -160,7 +165,7 @@ def node_enrol(
     except ValueError as e:
         raise Problem("public-key-invalid") from e
     with transaction.atomic(using=plane()):
-        used = token_redeem(kind="enrol", plaintext=token.partition(".")[0], now=at)
+        used = token_redeem(kind="enrol", plaintext=plaintext, now=at)
         node = Node.objects.select_for_update().filter(id=used.holder).first() if used else None
         if node is None:
             raise Problem("enrolment-token-invalid")
@@ -175,6 +180,7 @@ def node_enrol(
         NodeTier.objects.bulk_create(NodeTier(node=node, **tier) for tier in tiers)
         keystore().ensure(node_name(node.id))
         actor = Principal(kind="node", id=str(node.id), holder=str(node.id), roles=frozenset({"node"}), name=node.name)
+        tokens_retire(holder=str(node.id), kinds=("enrol", "node"), reason="enrolled-anew", actor=actor, now=at)
         _, node_token = token_issue(
             "node",
             holder=str(node.id),

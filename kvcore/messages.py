@@ -193,7 +193,7 @@ def open_command(envelope: Signed, verify: Verify, *, node: str, now: float, boo
     try:
         good = verify(bytes.fromhex(envelope.signature), signed_bytes("command", envelope.body))
         command = msgspec.convert(envelope.body, Command)
-    except (ValueError, msgspec.ValidationError, rfc8785.CanonicalizationError):
+    except (ValueError, msgspec.ValidationError, rfc8785.CanonicalizationError, RecursionError):
         return "command-malformed"
     if not good:
         return "command-signature"

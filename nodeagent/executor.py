@@ -57,7 +57,7 @@ class Executor:
         """The signed receipt, or the code of a refusal (nothing was done and nothing journalled then)."""
         try:
             envelope = msgspec.json.decode(body, type=Signed)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return "command-malformed"
         if envelope.key != self._console_print:
             return "command-signature"

@@ -4,7 +4,7 @@ from tenants.services.identity import tenant_create, user_change, user_create, u
 from tenants.services.key_lease import KeyLeases, fence_acknowledge, key_leases_renew
 from tenants.services.model import adapter_register, epoch_create, model_register
 from tenants.services.namespace import generation_bump, namespace_resolve
-from tenants.services.token import token_issue, token_redeem, token_revoke
+from tenants.services.token import token_good, token_issue, token_redeem, token_revoke, tokens_retire
 
 __all__ = [
     "KeyLeases",
@@ -16,9 +16,11 @@ __all__ = [
     "model_register",
     "namespace_resolve",
     "tenant_create",
+    "token_good",
     "token_issue",
     "token_redeem",
     "token_revoke",
+    "tokens_retire",
     "user_change",
     "user_create",
     "user_password_set",

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from audit.services import record
 from kvconsole.infra.access import Principal, plane
@@ -83,12 +84,26 @@ def token_redeem(*, kind: str, plaintext: str, now: datetime) -> Token | None:
     The caller records what it was used for, in the same transaction.
     """
     parsed = tokens.parse(plaintext)
-    if parsed is None or parsed.kind != kind:
+    if parsed is None or not _good(kind, parsed, now).update(used_at=now):
         return None
-    good = Token.objects.filter(
-        id=parsed.id, kind=kind, secret_hash=parsed.secret_hash, used_at=None, revoked_at=None, expires_at__gt=now
-    )
-    return Token.objects.get(id=parsed.id) if good.update(used_at=now) else None
+    return Token.objects.get(id=parsed.id)
+
+
+def token_good(*, kind: str, plaintext: str, now: datetime) -> bool:
+    """Whether `token_redeem` would take the token now; nothing is used up."""
+    parsed = tokens.parse(plaintext)
+    return parsed is not None and _good(kind, parsed, now).exists()
+
+
+def _good(kind: str, parsed: tokens.Parsed, now: datetime) -> QuerySet[Token]:
+    found = Token.objects.filter(id=parsed.id, kind=kind, secret_hash=parsed.secret_hash)
+    return found.filter(used_at=None, revoked_at=None, expires_at__gt=now)  # the hash covers the kind that was said
+
+
+def tokens_retire(*, holder: str, kinds: Sequence[str], reason: str, actor: Principal | None, now: datetime) -> int:
+    """The holder's tokens of these kinds that could still be used are revoked; answers how many they were."""
+    old = Token.objects.filter(holder=holder, kind__in=kinds, used_at=None, revoked_at=None, expires_at__gt=now)
+    return sum(token_revoke(token=token, reason=reason, actor=actor, now=now) for token in old.order_by("id"))
 
 
 def token_revoke(*, token: Token, reason: str, actor: Principal | None = None, now: datetime | None = None) -> bool:

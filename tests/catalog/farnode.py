@@ -71,6 +71,10 @@ class FarNode:
             return
         if self.mood == "nonsense":
             return self._send(http, 200, b"[1]")
+        if self.mood == "nested":
+            return self._send(http, 200, b'{"signature":"00","key":"","body":{"x":' + b"[" * 9000 + b"]" * 9000 + b"}}")
+        if self.mood == "nested-refusal":
+            return self._send(http, 400, b"[" * 9000)
         command = open_command(envelope, self._verify, node=self.node, now=time.time())
         assert isinstance(command, Command), command
         changed = {"other-step": {"step": "x"}, "other-node": {"node": "x"}, "other-kind": {"kind": "purge"}}

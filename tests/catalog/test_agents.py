@@ -44,6 +44,8 @@ def test_loopback_may_be_plain(url):
         "", "x", "ftp://127.0.0.1", "http://", "http://u:p@127.0.0.1", "http://127.0.0.1/path", "http://127.0.0.1?x",
         "http://127.0.0.1#x", "http://127.0.0.1:99999", "http://10.0.0.1", "http://169.254.169.254", "http://0.0.0.0:80",
         "http://[::1]:80", "https://192.0.2.1", "file:///etc/passwd", "http://2130706433.example.invalid",
+        "http://..:80", f"http://{'a' * 64}.invalid", "http://１２７.0.0.1:80", "http://ⓛocalhost:80",
+        "http://127.0.0.1:80\n", "http://a\0b",
     ],
 )  # fmt: skip
 def test_nothing_else_is_dialled(url):
@@ -78,6 +80,8 @@ def test_a_node_answers_with_a_receipt_it_signed(enrolled):
         ("huge", "agent-answer-too-large"),
         ("slow", "agent-too-slow"),
         ("nonsense", "receipt-malformed"),
+        ("nested", "receipt-malformed"),
+        ("nested-refusal", "agent-refused"),
         ("other-key", "receipt-signature"),
         ("other-step", "receipt-not-for-this-command"),
         ("other-node", "receipt-not-for-this-command"),

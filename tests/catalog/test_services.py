@@ -81,6 +81,30 @@ def test_a_refused_enrolment_leaves_the_token_good(commander, far, fields, code)
     assert enrol(token, side)
 
 
+def test_without_a_good_token_nothing_is_looked_up(commander, far, monkeypatch):
+    side, looked = far(), []
+    monkeypatch.setattr(services.agents, "check_address", looked.append)
+    monkeypatch.setattr(services.agents, "command_key", lambda: looked.append("key"))
+    for token in ("", "x", "kvc_enrol_" + "0" * 65, side.url):
+        refused("enrolment-token-invalid", enrol, token=token, side=side, agent_url="http://internal.example")
+    assert looked == []
+
+
+def test_after_an_enrolment_the_nodes_other_tokens_are_of_no_use(commander, far):
+    side = far()
+    node, unused = services.node_create(name="n", region="r", now=NOW)
+    first = enrol(services.enrolment_token(node=node, now=NOW), side)["node_token"]
+    refused("enrolment-token-invalid", enrol, token=unused, side=far())
+    assert selectors.token_principal(first).holder == str(node.id)
+    other, _ = services.node_create(name="m", region="r", now=NOW)
+    others = services.enrolment_token(node=other, now=NOW)
+    second = enrol(services.enrolment_token(node=node, now=NOW), side)["node_token"]
+    assert selectors.token_principal(first) is None
+    assert selectors.token_principal(second).holder == str(node.id)
+    assert actions()[-3:] == ["token.revoked", "token.issued", "node.enrolled"]
+    assert enrol(others, far())["name"] == "m"
+
+
 def test_where_the_operator_said_an_address_the_agent_must_be_there(commander, far):
     side, other = far(), far()
     _, token = services.node_create(name="n", region="r", agent_url=side.url)

@@ -111,7 +111,7 @@ class Commander:
         """The signed envelope, or why this key does not sign that. Nothing is remembered."""
         try:
             command = msgspec.json.decode(raw, type=messages.Command)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return 400, {"code": "command-malformed"}
         now = self.clock()
         if command.v != messages.PROTOCOL:
@@ -120,7 +120,10 @@ class Commander:
             return 403, {"code": "kind-not-allowed"}
         if command.issued_at > now + SKEW_SECONDS or not now < command.expires_at <= now + LIFE_SECONDS:
             return 403, {"code": "command-expired"}
-        return 200, messages.seal("command", command, self.key.sign, self.public)
+        try:
+            return 200, messages.seal("command", command, self.key.sign, self.public)
+        except (ValueError, RecursionError):  # an argument has no canonical form
+            return 400, {"code": "command-malformed"}
 
     def _is_known(self, scope: dict[str, Any]) -> bool:
         given = dict(scope["headers"]).get(b"authorization", b"")

@@ -57,6 +57,8 @@ def test_harmless_orders_are_signed(signer, kind):
         (order(v=2), 400, "version-unsupported"),
         (b"", 400, "command-malformed"),
         (b"{", 400, "command-malformed"),
+        (order(args={"n": 2**60}), 400, "command-malformed"),
+        (order()[:-1] + b',"args":{"x":' + b"[" * 30000 + b"]" * 30000 + b"}}", 400, "command-malformed"),
         (b"[]", 400, "command-malformed"),
         (order(kind=1), 400, "command-malformed"),
     ],
