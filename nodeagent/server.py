@@ -19,6 +19,9 @@ from nodeagent.agent import Agent
 from nodeagent.engines.base import Batch
 
 BODY_MAX = 8 * 2**20
+READING_MAX = 64 * 2**20
+"""Bytes of all bodies that are being read: they come before anybody has proved who it is."""
+READ_SECONDS = 20.0
 REQUESTS_MAX = 1024
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -42,6 +45,7 @@ class Api:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._batch = msgspec.msgpack.Decoder(Batch)
+        self._bodies = Bodies()
         self._routes: dict[tuple[str, str], Callable[[Scope, bytes], Awaitable[Reply]]] = {
             ("GET", "/healthz"): self._health,
             ("GET", "/v1/status"): self._status,
@@ -59,7 +63,7 @@ class Api:
             if route is None:
                 known = any(path == scope["path"] for _, path in self._routes)
                 raise Problem(405, "method-not-allowed", "Method") if known else Problem(404, "not-found", "Not found")
-            status, kind, body = await route(scope, await _body(receive))
+            status, kind, body = await route(scope, await self._bodies.read(receive))
         except Problem as e:
             status, kind = e.status, b"application/problem+json"
             body = msgspec.json.encode(
@@ -100,7 +104,7 @@ class Api:
     async def _requests(self, scope: Scope, body: bytes) -> Reply:
         try:
             batch = self._batch.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError):
             raise Problem(400, "request-malformed", "The body is not a batch of requests") from None
         if len(batch.requests) > REQUESTS_MAX:
             raise Problem(413, "request-too-large", "Too many requests in one batch")
@@ -125,19 +129,39 @@ class Api:
             raise Problem(401, code, "The ticket is not good for this node now")
 
 
-async def _body(receive: Receive) -> bytes:
-    parts, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Problem(400, "request-malformed", "The body ended early")
-        part = message.get("body", b"")
-        size += len(part)
-        if size > BODY_MAX:
-            raise Problem(413, "request-too-large", "The body is over 8 MiB")
-        parts.append(part)
-        if not message.get("more_body"):
-            return b"".join(parts)
+class Bodies:
+    """The bodies that are being read: bounded each, together, and in time."""
+
+    def __init__(self) -> None:
+        self.reading = 0
+
+    async def read(self, receive: Receive) -> bytes:
+        """One body.
+
+        Raises:
+            Problem: it is too large, too slow, ended early, or too much is being read at once.
+        """
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise Problem(400, "request-malformed", "The body ended early")
+                    part = message.get("body", b"")
+                    size += len(part)
+                    self.reading += len(part)
+                    if size > BODY_MAX:
+                        raise Problem(413, "request-too-large", "The body is over 8 MiB")
+                    if self.reading > READING_MAX:
+                        raise Problem(503, "queue-full", "Too much is being read at once")
+                    parts.append(part)
+                    if not message.get("more_body"):
+                        return b"".join(parts)
+        except TimeoutError:
+            raise Problem(400, "request-malformed", "The body did not come in time") from None
+        finally:
+            self.reading -= size
 
 
 def _header(scope: Scope, name: bytes) -> bytes:

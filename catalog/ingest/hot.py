@@ -175,6 +175,8 @@ class Hot:
                     self.reading += len(chunk)
                     if size > most:
                         raise Refused("frame-too-large", f"more than {most} bytes")
+                    if self.reading > READING_BYTES:  # many that began together grow together
+                        raise Unavailable("queue-full")
                     chunks.append(chunk)
                     if not message.get("more_body"):
                         return b"".join(chunks)

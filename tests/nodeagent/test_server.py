@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from nodeagent.server import Problem, _body
+from nodeagent import server
+from nodeagent.server import Bodies, Problem
 from tests.nodeagent.conftest import eventually
 from tests.nodeagent.test_agent import drive, results
 
@@ -28,6 +29,10 @@ def test_refusals(far, joined, running):
     unknown = secrets.token_bytes(32)
     assert drive(loop, far, unknown, 1).json()["code"] == "lease-over"
     assert loop.http.post("/v1/requests", content=b"\xff").json()["code"] == "request-malformed"
+    nested = b"\x81\xa1x" + b"\x91" * 200_000 + b"\x90"
+    assert loop.http.post("/v1/requests", content=nested).json()["code"] == "request-malformed"
+    nested = b'{"body":{"x":' + b"[" * 200_000 + b"]" * 200_000 + b'},"signature":"","key":""}'
+    assert loop.http.post("/v1/commands", content=nested).json()["code"] == "command-malformed"
     assert loop.http.get("/v1/inventory").status_code == 401
     assert loop.http.get("/nothing").status_code == 404
     assert loop.http.get("/v1/commands").status_code == 405
@@ -62,8 +67,31 @@ def test_a_body_that_ends_early():
         return {"type": "http.disconnect"}
 
     with pytest.raises(Problem) as problem:
-        asyncio.run(_body(gone))
+        asyncio.run(Bodies().read(gone))
     assert problem.value.code == "request-malformed"
+
+
+def test_bodies_that_grow_together_are_bounded_together_and_in_time(monkeypatch):
+    monkeypatch.setattr(server, "READING_MAX", 1000)
+    monkeypatch.setattr(server, "READ_SECONDS", 0.2)
+    bodies = Bodies()
+
+    def sender(size):
+        parts = iter([{"type": "http.request", "body": bytes(size), "more_body": True}])
+
+        async def receive():
+            if (part := next(parts, None)) is not None:
+                return part
+            await asyncio.Event().wait()
+
+        return receive
+
+    async def all_of_them():
+        return await asyncio.gather(*(bodies.read(sender(400)) for _ in range(3)), return_exceptions=True)
+
+    outcomes = asyncio.run(all_of_them())
+    assert sorted(p.code for p in outcomes) == ["queue-full", "request-malformed", "request-malformed"]
+    assert bodies.reading == 0
 
 
 def certificate(path):
