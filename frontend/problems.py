@@ -20,6 +20,7 @@ NONE = _("A retry does not help: somebody has to look at it.")
 
 FRAME = _("Nothing of the frame was applied; the agent keeps it.")
 ITEM = _("Only this item was left out. Its neighbours in the frame were applied.")
+UNHEARD = _("What it said is not in the catalog; the source says so until it is verified.")
 FOLDED = _("The item was applied as far as it holds, and counted.")
 REQUEST = _("Nothing was changed.")
 
@@ -104,6 +105,16 @@ PROBLEMS: dict[str, Problem] = {
     "inventory-order": Problem(_("The pages of an inventory came out of order"), REQUEST, SAME),
     "inventory-too-large": Problem(_("The inventory is too large"), REQUEST, NONE),
     "inventory-item": Problem(_("An inventory may only list blocks"), ITEM, CHANGED),
+    # between an engine and its listener
+    "rank-mismatch": Problem(_("A batch came from the publisher of another rank"), UNHEARD, NONE),
+    "replay-timeout": Problem(_("The engine's ring did not answer"), UNHEARD, NONE),
+    "malformed-replay": Problem(_("The engine's ring sent something unreadable"), UNHEARD, NONE),
+    "lost-ring": Problem(_("Events of the engine are lost for good"), UNHEARD, NONE),
+    "lost-overflow": Problem(_("The listener could not hold what the engine sent"), UNHEARD, NONE),
+    "map-full": Problem(_("The listener knows too many blocks"), UNHEARD, NONE),
+    "given-up": Problem(_("Blocks waited too long for their parents"), UNHEARD, NONE),
+    "adapter-mismatch": Problem(_("One namespace is used with several adapters"), FOLDED, NONE),
+    "removed-unknown": Problem(_("The engine removed blocks it never announced"), FOLDED, NONE),
     # applied, but remarkable
     "unknown-keys": Problem(_("The item speaks of blocks that were not known"), FOLDED, NONE),
     "illegal-transition": Problem(_("The block cannot go to that state"), FOLDED, NONE),

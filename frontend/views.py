@@ -1,10 +1,12 @@
 """Answers pages: who may is in the registry (`urls`), what is shown in `pages`, how in the templates."""
 
+import time
 from typing import Any
 
 from csp.decorators import csp_update
 from django.conf import settings
 from django.contrib.auth import views as auth_views
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
@@ -17,7 +19,9 @@ from frontend import pages, preference, wording
 from frontend.problems import PROBLEMS
 from frontend.problems import problem as meaning
 from kvconsole.infra import rest
-from kvconsole.infra.access import principal_of
+from kvconsole.infra.access import plane, principal_of
+from tenants.authentication import user_principal
+from tenants.services import logged_in, logged_out, login_refused
 
 
 @never_cache
@@ -64,13 +68,26 @@ class LogIn(auth_views.LoginView):
 
     def form_valid(self, form: Any) -> HttpResponse:
         """Logged in, with the language and theme the person chose before."""
-        response = super().form_valid(form)
+        with transaction.atomic(using=plane()):
+            logged_in(who=user_principal(form.get_user()))
+            response = super().form_valid(form)
         preference.restore(response, form.get_user())
         return response
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        """Asked again."""
+        login_refused(username=form.data.get("username", ""), now=time.monotonic())
+        return super().form_invalid(form)
 
 
 class LogOut(auth_views.LogoutView):
     """The session ends."""
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Logged out."""
+        if who := principal_of(request):
+            logged_out(who=who)
+        return super().post(request, *args, **kwargs)
 
 
 def preferences(request: HttpRequest) -> HttpResponse:

@@ -32,6 +32,7 @@ def settle(visit, path: str) -> None:
         visit.wait("document.documentElement.dataset.plot === 'drawn'", 40)
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("path", PAGES)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_axe_finds_nothing(visit, axe, path, language):

@@ -1,8 +1,15 @@
 """The heat map in a real browser: picture, crosshair, pin, filter, states."""
 
+import struct
+
 import pytest
 
 pytestmark = pytest.mark.browser
+HEAD = (
+    b'{"axis": 0, "rows": [], "columns": [], "step_seconds": 10, "metric": "hits", "unit": "tokens/s", "layer": 0,'
+    b' "scale": {"kind": "symlog", "max": 1, "linear": 1}, "honesty": [], "as_of": null}'
+)
+EMPTY = b"KVH1" + struct.pack("<I", len(HEAD)) + HEAD
 READY = "document.documentElement.dataset.heat === 'ready'"
 
 
@@ -132,3 +139,16 @@ def test_a_failed_picture_says_so_and_can_be_loaded_again(visit):
     one.page.click("[data-heat-retry]")
     one.wait(READY)
     one.errors.clear()  # the browser reports the aborted request itself
+
+
+def test_an_empty_map_fills_by_itself_when_rows_come(visit):
+    """The picture is empty at first; a live frame of another axis brings it."""
+    one = visit()
+    one.page.route(
+        "**/heat.bin*",
+        lambda route: route.fulfill(content_type="application/octet-stream", body=EMPTY),
+        times=1,
+    )
+    one.go("/map")
+    one.wait(READY)
+    assert one.page.evaluate("kvcHeat.matrix.rows.length") == 22

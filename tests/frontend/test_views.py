@@ -103,6 +103,38 @@ def test_log_in_and_out(client, person):
     assert client.post("/login", given | {"next": "https://evil.example/"}).url == "/"
 
 
+def test_logging_in_and_out_and_being_refused_are_events(client, person):
+    import json
+
+    from audit.models import Event
+    from tenants.services import identity
+
+    def trail():
+        rows = Event.objects.defer("pii_ct", "pii_key").filter(event_type__in=(0x0112, 0x0113, 0x0114)).order_by("id")
+        return [(json.loads(bytes(e.body))["action"], e.outcome, json.loads(bytes(e.body))["data"]) for e in rows]
+
+    identity._refused_logins = identity.Repetitions()
+    person("viewer")
+    given = {"username": "mira-okafor", "password": "a long enough password 1"}
+    for _ in range(3):
+        assert client.post("/login", given | {"password": "wrong"}).status_code == 200
+    assert trail() == [("user.login_refused", 3, {"reason": "name-or-password", "repeated": 0})]
+    assert b"mira-okafor" not in b"".join(bytes(e.body) for e in Event.objects.only("id", "body"))
+    client.post("/login", given)
+    client.post("/logout")
+    assert [(action, outcome) for action, outcome, _ in trail()[1:]] == [("user.logged_in", 1), ("user.logged_out", 1)]
+
+
+def test_without_its_event_nobody_is_logged_in(client, person, settings):
+    person("viewer")
+    settings.KEYSTORE_DIR = ""
+    client.raise_request_exception = False
+    given = {"username": "mira-okafor", "password": "a long enough password 1"}
+    assert client.post("/login", given).status_code == 500
+    assert "_auth_user_id" not in client.session
+    assert client.post("/login", given | {"password": "wrong"}).status_code == 200
+
+
 def test_only_pages_with_plotly_allow_style_attributes(planted, person):
     who = person("viewer")
     assert "style-src-attr" not in who.get("/").headers["Content-Security-Policy"]

@@ -69,7 +69,7 @@ def test_a_tile_moves_while_a_trace_is_replayed(watched, console):
     until(lambda: page.get_attribute(f"{fill} >> nth=0", "height") != before, 20, "the column of hbm")
     assert page.evaluate("globalThis.unreloaded")
     watched.go("/map")
-    watched.wait("document.documentElement.dataset.heat === 'ready'", 40)
+    watched.wait("document.documentElement.dataset.heat === 'ready'", 90)  # by itself, once the first column is there
     rows = page.evaluate("kvcHeat.bands.map((b) => b.data.id)")
     newest = page.evaluate("kvcHeat.matrix.times.at(-1)")
     until(lambda: page.evaluate("kvcHeat.matrix.times.at(-1)") > newest, 40, "the next column")

@@ -53,10 +53,10 @@ class Heat {
     }
     this.host.removeAttribute('aria-busy');
     this.show(state);
+    if (state === 'ready' || state === 'empty') this.join();
     if (state !== 'ready') return;
     if (this.matrix.asOf) heard(typeof this.matrix.asOf === 'number' ? this.matrix.asOf : Date.parse(this.matrix.asOf) / 1000);
     this.renew();
-    this.join();
   }
 
   /** One of the pictures: ready, empty, filtered, forbidden, error. */
@@ -318,6 +318,7 @@ class Heat {
     new ResizeObserver(() => { if (this.plane.clientWidth !== width && this.bands) { width = this.plane.clientWidth; this.layout(); this.paint(); } }).observe(this.plane);
     document.addEventListener('themechange', () => requestAnimationFrame(() => { this.painter.retint(); this.paint(); }));
     onSwap(ready(() => this.over()));
+    document.body.addEventListener('kvc:refresh', () => { if (root.dataset.heat === 'error') this.load(); });
     const pinned = new URLSearchParams(location.search).get('pin');
     if (pinned) this.pin = { c: Infinity, r: 0, id: pinned };
   }
@@ -339,6 +340,7 @@ class Heat {
   frame({ axis, columns }) {
     if (axis?.version != null && axis.version !== this.matrix.axis) { this.again(); return; }
     if (this.matrix.step !== LIVE_LAYER_SECONDS) { if (serverNow() > this.matrix.times.at(-1) + 3 * this.matrix.step) this.again(); return; }
+    if (!this.matrix.width || !this.bands) { if (Object.keys(columns ?? {}).length && this.matrix.rows.length) this.again(); return; }
     let news = false;
     for (const [time, column] of Object.entries(columns ?? {}).sort((a, b) => a[0] - b[0])) {
       if (!column || Number(time) < this.matrix.times.at(-1)) continue;
