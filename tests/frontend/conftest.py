@@ -107,7 +107,9 @@ class Visit:
         """Until the expression is true in the page. (Playwright's own waiting needs `eval`; our policy blocks it.)"""
         deadline = time.monotonic() + seconds
         while not self.page.evaluate(expression):
-            assert time.monotonic() < deadline, f"not within {seconds} s: {expression}"
+            if time.monotonic() > deadline:
+                state = self.page.evaluate("JSON.stringify(document.documentElement.dataset)")
+                raise AssertionError(f"not within {seconds} s: {expression}; {state}; {self.errors}")
             self.page.wait_for_timeout(50)
 
 

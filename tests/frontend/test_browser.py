@@ -27,7 +27,7 @@ KEPT_ENGLISH = frozenset(
 def settle(visit, path: str) -> None:
     visit.go(path)
     if path == "/map":
-        visit.wait("document.documentElement.dataset.heat === 'ready'")
+        visit.wait("document.documentElement.dataset.heat === 'ready'", 60)
     if path.startswith("/nodes/"):
         visit.wait("document.documentElement.dataset.plot === 'drawn'", 40)
 
