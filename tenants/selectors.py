@@ -39,7 +39,11 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class NamespaceRow(msgspec.Struct, frozen=True):
-    """What the other rooms need of a namespace."""
+    """What the other rooms need of a namespace.
+
+    `group_bytes`: bytes of a token on one rank in the model's only cache group; 0 = it has several, which engines
+    number as they like, or is not known to have one.
+    """
 
     id: UUID
     tenant_id: UUID
@@ -54,6 +58,7 @@ class NamespaceRow(msgspec.Struct, frozen=True):
     bytes_per_token: int
     state: str = "active"
     key_scheme: str = "content"
+    group_bytes: int = 0
 
 
 def known_token(plaintext: str) -> Known | None:

@@ -120,6 +120,10 @@ class Admission:
         row = self.registry.known.get(item.ns)
         if row is not None and row.block_tokens and item.tokens != row.block_tokens:
             raise Refused("block-size-mismatch", f"{item.tokens} tokens, registered {row.block_tokens}")
+        if row is not None and row.group_bytes and item.group == 0 and item.bytes:
+            registered = row.group_bytes * item.tokens
+            if item.bytes != registered:
+                raise Refused("block-size-mismatch", f"{item.bytes} bytes, registered {registered}")
         keyspace = self.keyspace(source, item.ns, item.gen, item.group, item.tokens, item.bytes)
         if keyspace.block_tokens and item.tokens != keyspace.block_tokens:
             raise Refused("block-size-mismatch", f"{item.tokens} tokens, elsewhere {keyspace.block_tokens}")

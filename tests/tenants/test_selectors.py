@@ -91,6 +91,7 @@ def test_namespaces_are_found_by_digest_with_what_others_need():
     assert not found
     assert (row.id, row.tenant_slug, row.model, row.label) == (namespace.id, tenant.slug, model.name, "repo")
     assert (row.generation, row.min_gen, row.block_tokens, row.bytes_per_token) == (1, 1, 32, 1024)
+    assert row.group_bytes == 1024
     assert selectors.namespaces_by_digest([]) == {}
     assert selectors.namespace_row(namespace.id) == row
 

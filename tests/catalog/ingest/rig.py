@@ -51,8 +51,9 @@ def plant_node(
     return node
 
 
-def plant_namespace(cx: psycopg.Connection, label: str, *, tokens: int = TOKENS, digest: bytes | None = None) -> bytes:
-    """A registered namespace of a tenant of its own; its digest."""
+def plant_namespace(cx: psycopg.Connection, label: str, *, tokens: int = TOKENS, digest: bytes | None = None,
+                    groups: Iterable[dict[str, Any]] = ()) -> bytes:  # fmt: skip
+    """A registered namespace of a tenant of its own; its digest. `groups` are its model's, with their bytes a token."""
     now = datetime.now(UTC)
     tenant, model = uuid7(), uuid7()
     slug = f"t-{tenant.hex[-12:]}"
@@ -64,8 +65,8 @@ def plant_namespace(cx: psycopg.Connection, label: str, *, tokens: int = TOKENS,
     )
     cx.execute(
         "INSERT INTO tenants_model (id, tenant_id, name, config, kv_dtype, block_tokens, tensor_parallel,"
-        " bytes_per_token, per_group, created_at) VALUES (%s, %s, 'm', '{}', 'bf16', %s, 1, 64, '[]', %s)",
-        (model, tenant, tokens, now),
+        " bytes_per_token, per_group, created_at) VALUES (%s, %s, 'm', '{}', 'bf16', %s, 1, 64, %s, %s)",
+        (model, tenant, tokens, json.dumps(list(groups)), now),
     )
     cx.execute(
         "INSERT INTO tenants_namespace (id, tenant_id, digest, spec, model_id, model_epoch, data_class, label, subject,"

@@ -105,3 +105,19 @@ def test_moves_states_and_packed_singles(rig, sim, ns):
     assert rig.send(sim.node, frame).rejected == []
     assert rig.holdings(sim.node) == sim.sums()
     assert rig.state(sim.node) == ("exact", "")
+
+
+def test_bytes_of_a_block_are_those_of_the_registration(rig, sim, planted):
+    """Where the model has one cache group its size is known before anybody reports one; a wrong layout is no fact."""
+    group = {"group": 0, "kind": "full", "bytes_per_token": 64, "ratio": 1}
+    known = plant_namespace(planted, "known", groups=[group])
+    hybrid = plant_namespace(planted, "hybrid", groups=[group, group | {"group": 1, "bytes_per_token": 8}])
+    rig.tick()
+    answer = rig.send(sim.node, sim.frame(add(known, 1, bytes=2048)))
+    assert [r.code for r in answer.rejected] == ["block-size-mismatch"]
+    assert rig.state(sim.node) == ("degraded", "block-size-mismatch")
+    good = [add(known, 2, bytes=1024), add(known, 3, bytes=0, group=1), add(hybrid, 4, bytes=2048)]
+    assert rig.send(sim.node, sim.frame(*good)).rejected == []
+    assert [r.code for r in rig.send(sim.node, sim.frame(add(hybrid, 5, bytes=1024))).rejected] == [
+        "block-size-mismatch"
+    ]
