@@ -1,8 +1,9 @@
 """The figures of the process `ingest` for Prometheus. No label names a tenant, a node or a source."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 REGISTRY = CollectorRegistry()
+ProcessCollector(registry=REGISTRY)
 MESSAGES = Counter("kvc_ingest_messages", "Frames, pages and digests by answer", ["state"], registry=REGISTRY)
 ITEMS = Counter("kvc_ingest_items", "Items of folded frames", registry=REGISTRY)
 PAIRS = Counter("kvc_ingest_pairs", "(key, owner) pairs folded", registry=REGISTRY)
@@ -16,6 +17,8 @@ QUEUED_BYTES = Gauge("kvc_ingest_queued_bytes", "Bytes that wait to be folded", 
 SOURCES = Gauge("kvc_ingest_sources", "Sources by state", ["state"], registry=REGISTRY)
 WRITING = Gauge("kvc_ingest_writing", "1 while this process is the writer of its shard", registry=REGISTRY)
 LEDGER_SEQ = Gauge("kvc_ingest_ledger_seq", "Number of the last committed batch", registry=REGISTRY)
+COLLECTED = Counter("kvc_ingest_collected_objects", "Objects that were freed as parts of cycles", registry=REGISTRY)
+COLLECT_SECONDS = Histogram("kvc_ingest_collect_seconds", "Pause to free cycles", registry=REGISTRY)
 CRASHES = Counter("kvc_ingest_fold_failures", "Batches that could not be folded", registry=REGISTRY)
 
 
