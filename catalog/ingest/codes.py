@@ -27,7 +27,21 @@ OWN = {
 }
 """Codes of the event road itself. The last two groups are told of items that were folded in part or whole."""
 
-CODES: dict[str, str] = {**REFUSALS, **OWN}
+TOLD = {
+    "rank-mismatch": "the engine's batch is of another rank than the publisher it came from",
+    "replay-timeout": "the engine's ring did not answer in time",
+    "malformed-replay": "the engine's ring answered with something that is no batch",
+    "lost-ring": "events of the engine are lost: its ring did not hold them any more",
+    "lost-overflow": "events of the engine are lost: the listener could not hold what came meanwhile",
+    "map-full": "the listener cannot remember more blocks of the engine",
+    "given-up": "blocks waited too long for what they build on",
+    "adapter-mismatch": "chains of one namespace were computed with different adapters",
+    "removed-unknown": "the engine removed blocks that were never heard of",
+}
+"""What only agents can say: what went wrong between an engine and its listener. Counted; what it cost is told by `gap`
+items."""
+
+CODES: dict[str, str] = {**REFUSALS, **OWN, **TOLD}
 
 HARMLESS = frozenset({"fenced-boot"})
 """Refusals that cast no doubt on the source: what an ended life says is void anyway."""

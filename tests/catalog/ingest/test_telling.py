@@ -1,8 +1,11 @@
 """Answers and notes: unknown keys, unreadable requests, what a new writer inherits."""
 
+import msgspec
+
+from catalog.ingest.codes import TOLD
 from catalog.ingest.jobs import Broken
 from kvcore.events import Drop
-from tests.catalog.ingest.rig import add, keys
+from tests.catalog.ingest.rig import Sim, add, keys
 
 
 def test_unknown_keys_degrade_and_ask(rig, sim, ns):
@@ -36,3 +39,12 @@ def test_a_gap_that_was_open_at_a_take_over_is_not_exact_at_once(rig, sim, ns):
     rig.send(sim.node, later)
     rig.send(sim.node, sim.digest())
     assert rig.state(sim.node) == ("exact", "")
+
+
+def test_what_a_listener_refused_of_its_engine_is_counted_on_its_rank(rig, sim, ns):
+    ranked = Sim(sim.node, "vllm", 1)
+    rig.send(sim.node, ranked.frame(add(ns, 1)))
+    told = [{"source": "vllm", "dp_rank": 1, "ns": "", "tier": "hbm", "reason": c, "count": 2} for c in sorted(TOLD)]
+    rig.send(sim.node, msgspec.structs.replace(ranked.beat(), refused=told))
+    assert rig.refused() == dict.fromkeys(TOLD, 2)
+    assert rig.state(sim.node, "vllm", 1) == ("exact", "")  # what it cost is told by gap items
