@@ -58,7 +58,8 @@ def kpis(fleet: FleetView, tokens: Sequence[TokenRow], evicted: Sequence[float |
 
     ratio = None if numbers.hit_ratio is None else f"{100 * numbers.hit_ratio:.1f}"
     saved = None if numbers.saved_ms_per_s is None else formats.significant(numbers.saved_ms_per_s / 1000)
-    blocks, prefix = formats.short(numbers.blocks)
+    known = numbers.complete or numbers.blocks > 0
+    blocks, prefix = formats.short(numbers.blocks) if known else (None, "")
     return [
         {"name": "hit", "value": ratio, "unit": "%", "spark": past(_hit)},
         {"name": "saved", "value": saved, "unit": "s/s", "spark": past(lambda r: r.saved_ms)},

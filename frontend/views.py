@@ -1,12 +1,13 @@
 """Answers pages: who may is in the registry (`urls`), what is shown in `pages`, how in the templates."""
 
+import sys
 import time
 from typing import Any
 
 from csp.decorators import csp_update
 from django.conf import settings
 from django.contrib.auth import views as auth_views
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
@@ -147,8 +148,10 @@ def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def broken(request: HttpRequest) -> HttpResponseBase:
-    """Something broke: the page needs no database and no session."""
+    """Something broke, or PostgreSQL is away: the page needs no database and no session."""
+    away = isinstance(sys.exc_info()[1], OperationalError | InterfaceError)
+    code, status = ("unavailable", 503) if away else ("internal", 500)
     if request.path.startswith("/api/"):
-        return rest.problem_response(rest.Problem("internal"))
-    context = {"code": "internal", "problem": PROBLEMS["internal"], "status": 500, "request_id": rest.request_id()}
-    return render(None, "frontend/error_bare.html", context, status=500)
+        return rest.problem_response(rest.Problem(code))
+    context = {"code": code, "problem": PROBLEMS[code], "status": status, "request_id": rest.request_id()}
+    return render(None, "frontend/error_bare.html", context, status=status)

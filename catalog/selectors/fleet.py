@@ -260,7 +260,9 @@ def _numbers(nodes: list[NodeView], writer_at: datetime | None, now: datetime) -
     joined = [n for n in nodes if n.state != "joining"]
     complete = all(not n.stale and n.source_state in (None, "exact") for n in joined)
     blocks = sum(n.blocks or 0 for n in nodes)
-    if writer_at is None or (now - writer_at).total_seconds() > WRITER_SECONDS:
+    away = writer_at is None or (now - writer_at).total_seconds() > WRITER_SECONDS
+    if away or (joined and all(n.stale for n in joined)):
+        # Nobody who could have told us did: what happens there is unknown, not nothing.
         return Numbers(
             requests_per_s=None, hit_ratio=None, saved_ms_per_s=None, events_per_s=None, evictions_per_s=None,
             blocks=blocks, complete=False, as_of=writer_at,

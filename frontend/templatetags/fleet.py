@@ -106,6 +106,7 @@ def ladder_words(step: LadderStep) -> dict[str, Any]:
         "reported": format_html("{}{}", bound if used is not None else "", formats.size(used)),
         "of": text % values,
         "full": formats.share(full, 0),
+        "blocks": bound + formats.number(step.blocks) if step.complete or step.blocks else formats.unknown(),
         "label": sentence,
     }
 
@@ -156,9 +157,9 @@ def kpi_name(name: str) -> str:
 
 
 @register.simple_tag
-def kpi_note(name: str) -> str:
-    """How a number of the strip is meant."""
-    return NOTES[name]()
+def kpi_note(name: str, bound: bool = False) -> str:
+    """How a number of the strip is meant; a lower bound is never called exact."""
+    return _("copies in all tiers, at least") if bound and name == "blocks" else NOTES[name]()
 
 
 # --- one node -------------------------------------------------------------------------------------------------------

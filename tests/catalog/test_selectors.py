@@ -101,6 +101,10 @@ def test_the_fleet_while_all_is_well_and_after_a_node_falls_silent(planted, rig)
     lost = selectors.node_view(name="n1", now=at(rig))
     assert (lost.state, lost.source_state, lost.blocks, lost.stale) == ("lost", "lost", None, True)
     assert lost.tier("hbm").used_bytes == 950  # last known
+    planted.execute("UPDATE catalog_node SET state = 'lost' WHERE name = 'n2'")
+    alone = selectors.fleet_view(now=at(rig))  # the writer lives, but nobody is left who could tell it of a request
+    assert (alone.numbers.requests_per_s, alone.numbers.evictions_per_s) == (None, None)
+    assert "no-traffic" not in [s.code for s in alone.answer]
     planted.execute("UPDATE catalog_shard SET seen_at = NULL")  # the store's clock is not the test's
     away = selectors.fleet_view(now=at(rig, 60))
     assert ("writer-away", None) in codes(away)

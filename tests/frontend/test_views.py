@@ -78,6 +78,24 @@ def test_a_broken_page_says_what_was_not_done_and_its_request(person, monkeypatc
     assert answer.headers["X-Request-ID"] in text
 
 
+@pytest.mark.parametrize(("accept", "shown"), [("text/html", "A part of the console is away"), ("*/*", "unavailable")])
+def test_while_postgresql_is_away_a_page_says_that_and_not_that_we_erred(person, monkeypatch, accept, shown):
+    from django.db import OperationalError
+
+    from frontend import pages
+
+    def away(now):
+        raise OperationalError("secret detail")
+
+    monkeypatch.setattr(pages, "nodes", away)
+    client = person("viewer")
+    client.raise_request_exception = False
+    answer = client.get("/nodes", headers={"accept": accept})
+    assert answer.status_code == 503
+    assert shown in answer.content.decode()
+    assert "secret detail" not in answer.content.decode()
+
+
 def test_a_wrong_password_says_nothing_about_the_name(client, person):
     person("viewer")
     texts = set()
@@ -164,3 +182,5 @@ def test_a_silent_node_is_veiled_and_sums_are_lower_bounds(planted, person):
     assert text.count('data-state="silent"') >= 2
     assert "≥" in text
     assert "fra-d2 is silent: its last known bytes are veiled" in text
+    assert "copies in all tiers, at least" in text
+    assert "copies in all tiers, exact" not in text

@@ -1,5 +1,7 @@
 """Pages over a fleet of nobody: each says what to do next, none is a blank or a zero that is not known."""
 
+import re
+
 import pytest
 
 pytestmark = pytest.mark.django_db
@@ -10,6 +12,13 @@ def test_an_empty_fleet_gets_the_first_steps(person):
     assert "No node has joined yet" in text
     assert "python -m nodeagent join" in text
     assert "first-run" in text
+
+
+@pytest.mark.parametrize("path", ["/", "/map", "/nodes"])
+def test_every_part_that_is_refreshed_is_there_before_the_first_node(person, path):
+    text = person("viewer").get(path).content.decode()
+    (parts,) = re.findall(r'hx-select-oob="([^"]+)"', text)
+    assert [part for part in parts.split(",") if f'id="{part[1:]}"' not in text] == []
 
 
 @pytest.mark.parametrize("path", ["/", "/map", "/nodes"])

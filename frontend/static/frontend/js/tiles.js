@@ -67,9 +67,10 @@ export function step(element, data) {
     mark(fill, 'width', `${width.toFixed(1)}%`);
   }
   const shown = used == null ? t('dash') : iec(used, capacity ?? used).join(' ');
-  write($('[data-used]', element), `${data.complete ? '' : '≥ '}${shown}`);
+  write($('[data-used]', element), `${data.complete || used == null ? '' : '≥ '}${shown}`);
   write($('[data-full]', element), used == null || !capacity ? t('dash') : share((used + last) / capacity, 0));
-  write($('[data-step-blocks]', element), number(data.blocks));
+  // A lower bound says so, and one of zero says nothing.
+  write($('[data-step-blocks]', element), data.complete || data.blocks ? `${data.complete ? '' : '≥ '}${number(data.blocks)}` : t('dash'));
 }
 
 function figures(numbers) {
@@ -88,7 +89,7 @@ function figures(numbers) {
   put('events', ...rate(numbers.events_per_s, t('per_s')));
   put('evictions', ...rate(numbers.evictions_per_s, t('per_s')));
   const [blocks, prefix] = short(numbers.blocks ?? 0);
-  put('blocks', numbers.blocks == null ? null : `${numbers.complete ? '' : '≥ '}${blocks}`, prefix);
+  put('blocks', !numbers.blocks && !(numbers.complete && numbers.blocks === 0) ? null : `${numbers.complete ? '' : '≥ '}${blocks}`, prefix);
   if (numbers.as_of) heard(typeof numbers.as_of === 'number' ? numbers.as_of : Date.parse(numbers.as_of) / 1000);
 }
 
