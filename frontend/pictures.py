@@ -99,7 +99,10 @@ def tokens(rows: Sequence[TokenRow], since: datetime, until: datetime, count: in
     """Share of prompt tokens by where they came from: one band a tier, the rest was computed."""
     sums = Counter[str]()
     shares: list[list[float] | None] = []
-    for slot in slots(rows, since, until, count):
+    veils = []
+    for at, slot in enumerate(slots(rows, since, until, count)):
+        if slot and all(row.prompt_tokens is None for row in slot):
+            veils.append((f"{100 * at / count:.2f}", f"{100 / count:.2f}"))
         hits, prompt = Counter[str](), 0
         for row in slot:
             if row.hit_tokens is not None and row.prompt_tokens is not None:
@@ -111,7 +114,7 @@ def tokens(rows: Sequence[TokenRow], since: datetime, until: datetime, count: in
     total = sums["prompt"]
     part = {t: sums[t] / total if total else 0.0 for t in wording.TIERS}
     computed = max(0.0, 1 - sum(part.values()))
-    last = next((s for s in reversed(shares) if s), None)
+    last = next((s for s in reversed(shares[-3:]) if s), None)  # letters stand at the right end, on a band or nowhere
     letters, base = [], 100.0
     for name, value in zip(wording.TIERS, last or [], strict=False):
         if value >= 7:
@@ -131,6 +134,7 @@ def tokens(rows: Sequence[TokenRow], since: datetime, until: datetime, count: in
             *([t, f"{sums[t]:,}", formats.share(part[t])] for t in wording.TIERS),
             [_("computed"), f"{max(0, total - sum(sums[t] for t in wording.TIERS)):,}", formats.share(computed)],
         ],
+        veils=veils,
         empty=not total,
         letters=letters,
     )

@@ -90,3 +90,22 @@ def test_fills_keep_gaps_and_the_table_says_how_long_above_the_mark():
 def test_ticks_have_dates_where_the_time_is_long():
     assert pictures.ticks(SINCE, UNTIL, 3) == ["13:00", "13:30", "14:00"]
     assert pictures.ticks(UNTIL - timedelta(days=7), UNTIL, 2) == ["11-22", "11-29"]
+
+
+def test_tokens_nobody_reported_are_veiled_and_no_letter_floats():
+    rows = used((100, {"hbm": 50}))
+    rows += [
+        TokenRow(
+            t=SINCE + timedelta(minutes=i),
+            step_seconds=60,
+            requests=None,
+            prompt_tokens=None,
+            hit_tokens=None,
+            saved_ms=None,
+        )
+        for i in range(1, 60)
+    ]
+    chart = pictures.tokens(rows, SINCE, UNTIL)
+    assert len(chart.veils) == 59
+    assert not chart.letters
+    assert pictures.tokens(used(*[(100, {"hbm": 50})] * 60), SINCE, UNTIL).letters == [("hbm", "H", 75.0)]
