@@ -13,7 +13,7 @@ up: console ## the whole console with a reference fleet; RESET=1 starts clean, R
 	@$(PY) -m kvconsole.devserver $(if $(RESET),--reset) $(if $(filter 0,$(REPLAY)),--no-replay)
 
 test: dev ## all tests, with real processes, a real PostgreSQL and a real browser
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest -m "not slow" --durations=25 $(ARGS)
 
 test-fast: dev ## without walks, browser and long forms
 	@$(PY) -m pytest -m "not walk and not browser and not slow and not accept" $(ARGS)
@@ -24,8 +24,8 @@ walks: dev ## real processes only
 accept: dev ## what must hold seen from outside, in full size; ONLY=word
 	@KVC_ACCEPT=full $(PY) -m pytest tests/accept $(if $(ONLY),-k $(ONLY)) $(ARGS)
 
-faults: dev ## seeded faults: each must be caught
-	@$(PY) -m pytest tests/faults $(ARGS)
+faults: dev ## kills under load and long histories against the oracles, in full length
+	@$(PY) -m pytest tests/faults tests/catalog/test_store_histories.py tests/catalog/ingest/test_histories.py $(ARGS)
 
 bench: dev ## figures, one JSON line each; ONLY=word
 	@$(PY) -m bench $(ONLY)
