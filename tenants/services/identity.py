@@ -1,5 +1,6 @@
 """Decides how tenants and people come to be."""
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -7,11 +8,12 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.hashers import make_password
-from django.db import IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError, transaction
 
+from audit.refusals import Repetitions
 from audit.services import record
 from kvconsole.infra.access import Principal, plane
-from kvconsole.infra.keystore import keystore, tenant_name
+from kvconsole.infra.keystore import KeyStoreUnavailable, keystore, tenant_name
 from kvconsole.infra.rest import Problem, add_codes
 from kvconsole.infra.sql import uuid7
 from tenants.constants import ERASURE_SCOPES, ISOLATIONS, ROLES
@@ -23,6 +25,9 @@ add_codes(
         "username-taken": (409, "Somebody else has this log-in name"),
     }
 )
+LOGIN_BUCKETS = 64
+"""Counters of refused log-ins: at most so many events a minute, whatever is tried."""
+_refused_logins = Repetitions()
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -168,6 +173,50 @@ def user_change(
     with transaction.atomic(using=plane()):
         user.save(update_fields=changed)
         _record("user.changed", user.tenant_id, "user", str(user.id), actor, {"changed": changed, "roles": user.roles})
+
+
+def logged_in(*, who: Principal) -> None:
+    """The trail says that the person has logged in; called in the transaction that begins the session."""
+    _record("user.logged_in", who.tenant_id, "user", who.user_id or who.id, who, {"method": "password"})
+
+
+def logged_out(*, who: Principal) -> None:
+    """The trail says that the person has logged out."""
+    _record("user.logged_out", who.tenant_id, "user", who.user_id or who.id, who, {})
+
+
+def login_refused(*, username: str, now: float) -> bool:
+    """The trail says that a log-in was refused: at once, then once a minute with the count of those in between.
+
+    Names share counters, whether somebody has them or not: guessing floods nothing, and its time tells nothing.
+
+    Args:
+        username: as it was typed; it is kept sealed, because people type passwords there.
+        now: seconds of any steady clock.
+
+    Returns:
+        Whether an event was written. A key store that is away costs the event, not the answer.
+    """
+    bucket = hashlib.sha256(username.encode(errors="replace")).digest()[0] % LOGIN_BUCKETS
+    repeated = _refused_logins.due((str(bucket),), now)
+    if repeated is None:
+        return False
+    body = {"reason": "name-or-password", "repeated": repeated}
+    try:
+        with transaction.atomic(using=plane()):
+            record(
+                event_type="user.login_refused",
+                outcome="denied",
+                actor=None,
+                tenant_id=None,
+                object_kind="user",
+                object_id="",
+                body=body,
+                pii={"username": username[:150]},
+            )
+    except (DatabaseError, KeyStoreUnavailable):
+        return False
+    return True
 
 
 def _insert(row: Tenant | User, taken: str) -> None:
