@@ -110,8 +110,7 @@ class ReferenceEngine:
             return Result(request=request.request, code="lease-over")
         if lease.block_tokens != self._block_tokens:
             return Result(request=request.request, code="block-size-mismatch")
-        tokens = request.input_length
-        if not 0 < tokens + request.output_length <= TOKENS_MAX or len(request.hash_ids) * request.hash_tokens < tokens:
+        if not _good(request):
             return Result(request=request.request, code="request-malformed")
         space = self.space(lease)
         chain = self._chain(request, lease)
@@ -269,6 +268,16 @@ class ReferenceEngine:
             self._streams = {k: v for k, v in self._streams.items() if k in live}
             self._streams[lease.ns, lease.gen] = lease.enc, stream
         return stream
+
+
+def _good(request: Request) -> bool:
+    """Whether it can be carried out; one that cannot would stop its neighbours, or tell nonsense of this node."""
+    tokens, ids = request.input_length, request.hash_ids
+    whole = min(tokens, request.output_length) >= 0 and 0 < tokens + request.output_length <= TOKENS_MAX
+    covered = request.hash_tokens > 0 and len(ids) * request.hash_tokens >= tokens
+    numbers = (request.model_seed, min(ids, default=0), max(ids, default=0))
+    named = bool(request.request) and request.request[:64].isprintable()
+    return whole and covered and named and all(-(2**63) <= n < 2**63 for n in numbers)
 
 
 def _before(chain: bytes, at: int) -> bytes | None:

@@ -3,6 +3,7 @@
 import tempfile
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from kvcore.blocks import BlockState, Tier
 from kvcore.events import Add, Drop, Move, State, decode_item
 from kvcore.fold import apply, fold
 from kvcore.keys import digest_add, unpack
+from nodeagent.engines.base import Request
 from nodeagent.outbox import Outbox
 from nodeagent.tiers.base import HEADER_BYTES, content
 from tests.nodeagent.farside import pool_holds
@@ -122,8 +124,6 @@ def fence(lease):
 
 
 def renewed(rig, lease):
-    import msgspec
-
     return msgspec.structs.replace(lease, until=rig.now + 300)
 
 
@@ -256,9 +256,24 @@ def test_a_request_says_what_is_wrong_with_it(rig):
     check(rig)
 
 
-def rig_lease(rig, **more):
-    import msgspec
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"input_length": -5, "output_length": 9}, {"output_length": -1}, {"hash_tokens": 0}, {"hash_ids": [2**63]},
+        {"hash_ids": [-(2**63) - 1]}, {"model_seed": 2**63}, {"request": ""}, {"request": "a\0b"},
+        {"hash_ids": [], "hash_tokens": -1, "input_length": -1, "output_length": 2},
+    ],
+)  # fmt: skip
+def test_a_strange_request_costs_its_neighbours_nothing(rig, more):
+    key = rig.lease()
+    good = Request(request="r", ns=key.ns, gen=key.gen, hash_ids=[1], hash_tokens=64, input_length=64)
+    bad = msgspec.structs.replace(good, **more)
+    first, second = rig.engine.handle([bad, good], rig.now)
+    assert (first.code, second.code) == ("request-malformed", "")
+    check(rig)
 
+
+def rig_lease(rig, **more):
     made = msgspec.structs.replace(rig.lease(), ns=bytes(32), **more)
     rig.ring.grant([made])
     return made
