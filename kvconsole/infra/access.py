@@ -29,6 +29,8 @@ from rest_framework.request import Request
 from kvconsole.infra import sql
 
 TENANT_PLANE, FLEET_PLANE = "tenant", "default"
+TENANT_ROLES = frozenset({"tenant-admin", "tenant-member", "gateway"})
+"""What a tenant's own people and tokens may be; every other role is the fleet's, and void within a tenant."""
 _FLEET_ONLY = frozenset({"sessions", "contenttypes", "auth"})
 
 _plane: ContextVar[str] = ContextVar("kvc_plane", default=FLEET_PLANE)
@@ -58,8 +60,9 @@ class Principal:
         return f"user:{self.user_id}" if self.user_id else f"{self.kind}:{self.holder or self.id}"
 
     def may(self, *roles: str) -> bool:
-        """Whether it has one of the roles."""
-        return not self.roles.isdisjoint(roles)
+        """Whether it has one of the roles. A tenant's principal never has one of the fleet's, whatever was given."""
+        held = self.roles if self.tenant_id is None else self.roles & TENANT_ROLES
+        return not held.isdisjoint(roles)
 
 
 def system(name: str) -> Principal:

@@ -11,6 +11,7 @@ from django.urls import include, path
 
 from kvconsole.infra import access
 from kvconsole.infra.access import ANY, PUBLIC, Principal, audited, counted, plane, system, tenant_context
+from kvconsole.infra.sql import uuid7
 from tenants import selectors
 from tests.tenants.making import a_namespace, a_tenant, principal
 
@@ -36,6 +37,15 @@ def test_may_asks_for_one_of_the_roles():
     assert who.may("operator", "viewer")
     assert not who.may("operator")
     assert not who.may()
+
+
+def test_within_a_tenant_roles_of_the_fleet_are_void():
+    given = frozenset({"viewer", "operator", "destructive-operator", "approver", "auditor", "node", "tenant-admin"})
+    who = Principal(kind="token", id="x", roles=given, tenant_id=uuid7())
+    assert who.may("tenant-admin")
+    assert not who.may(*(given - {"tenant-admin"}))
+    assert not counted("viewer").allows(who)
+    assert counted(ANY).allows(who)
 
 
 # --- planes -----------------------------------------------------------------------
