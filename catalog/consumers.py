@@ -113,7 +113,11 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         for topic in wish.unsubscribe:
             self.reader.leave(topic)
         for topic in wish.subscribe[: TOPICS_MAX * 2]:
-            feed = self.feed(topic)
+            try:
+                feed = self.feed(topic)
+            except OverflowError:  # of the whole process: the socket keeps what it has
+                await self.refuse(topic, "too-many-topics")
+                continue
             if feed is None:
                 await self.refuse(topic, "no-such-topic")
             elif topic not in self.reader.places and len(self.reader.places) >= TOPICS_MAX:

@@ -258,6 +258,8 @@ class LiveHub:
             if found is None:
                 return None
             if len(self.feeds) >= FEEDS_MAX:
+                self.feeds = {t: f for t, f in self.feeds.items() if f.readers or f.building}
+            if len(self.feeds) >= FEEDS_MAX:
                 raise OverflowError("too many live topics in this process")
             feed = self.feeds[topic] = Feed(topic, *found)
         if self._following is None or self._following.done():

@@ -166,6 +166,25 @@ def test_topics_that_are_not_there_or_not_allowed_answer_alike():
     run(test)
 
 
+def test_when_the_process_has_all_topics_it_may_the_socket_keeps_what_it_has(monkeypatch):
+    monkeypatch.setattr(live, "FEEDS_MAX", 2)
+    session, _ = a_session()
+
+    async def test():
+        socket = talk(session)
+        await socket.connect()
+        await socket.send_json_to({"subscribe": ["tiles", "node:a", "node:b"]})
+        refused = [a for a in await said(socket, 3) if a.get("error") == "too-many-topics"]
+        assert [a["topic"] for a in refused] == ["node:b"]
+        await asyncio.sleep(0.2)  # nothing is being built any more
+        await socket.send_json_to({"unsubscribe": ["node:a"]})
+        await socket.send_json_to({"subscribe": ["node:b"]})
+        assert (await said(socket))[0] == {"topic": "node:b", "error": "no-such-topic"}
+        await socket.disconnect()
+
+    run(test)
+
+
 def test_clients_that_speak_too_much_or_wrongly_are_closed():
     session, _ = a_session()
 
