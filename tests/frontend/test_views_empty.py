@@ -1,5 +1,6 @@
 """Pages over a fleet of nobody: each says what to do next, none is a blank or a zero that is not known."""
 
+import html
 import re
 
 import pytest
@@ -12,6 +13,16 @@ def test_an_empty_fleet_gets_the_first_steps(person):
     assert "No node has joined yet" in text
     assert "python -m nodeagent join" in text
     assert "first-run" in text
+
+
+def test_the_commands_to_copy_are_commands_of_the_agent(person):
+    from nodeagent.__main__ import _parser
+
+    text = html.unescape(person("viewer").get("/").content.decode())
+    commands = set(re.findall(r'data-copy="python -m nodeagent ([^"]+)"', text))
+    assert {c.split()[0] for c in commands} == {"join", "status"}
+    for command in commands:
+        assert _parser().parse_args([*command.split(), *(["T"] if command.endswith("--token ") else [])]).dir == "agent"
 
 
 @pytest.mark.parametrize("path", ["/", "/map", "/nodes"])
