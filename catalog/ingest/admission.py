@@ -19,7 +19,9 @@ from kvcore.keys import KEY_BYTES
 from tenants.constants import PLATFORM_TENANT
 
 UNCLAIMED_MOST = 20_000
-"""Keyspaces of unregistered namespaces that this writer makes for one node; beyond that its items are refused."""
+"""Keyspaces that this writer makes for one node of what nobody registered: namespaces, generations that are not the
+present one, unusual groups. Beyond that its items are refused."""
+GROUPS_USUAL = 64
 
 
 class Admission:
@@ -143,9 +145,9 @@ class Admission:
                 self.touched.keyspaces.add(got.id)
             return got
         row = self.registry.known.get(digest)
-        if row is None:
+        if row is None or generation != row.generation or group >= GROUPS_USUAL:
             if self.unclaimed[source.node] >= UNCLAIMED_MOST:
-                raise Refused("too-many-namespaces", f"more than {UNCLAIMED_MOST} unregistered ones")
+                raise Refused("too-many-namespaces", f"more than {UNCLAIMED_MOST} that nobody registered")
             self.unclaimed[source.node] += 1
         made = self.memory.keyspace(
             digest,

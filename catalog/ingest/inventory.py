@@ -18,7 +18,8 @@ from kvcore.messages import DigestReport, Heartbeat, InventoryPage
 KEYS_MOST = 4_000_000
 """Keys of one inventory (128 MB)."""
 BYTES_MOST = 384 * 2**20
-"""Key bytes of all inventories that are being collected."""
+"""Bytes of all inventories that are being collected: their keys, and what an item costs beside them."""
+ITEM_BYTES = 512
 IDLE_S = 30.0
 """A collection whose next page has not come by then is dropped; the agent begins again."""
 LINES_MOST = 100_000
@@ -99,6 +100,7 @@ class Collection:
     at: float
     pages: int = 0
     keys: int = 0
+    size: int = 0
     refused: list[Refused] = field(default_factory=list)
     items: list[Add | Adds] = field(default_factory=list)
 
@@ -132,15 +134,15 @@ class Inventories:
             self.open.pop(source, None)
             raise Refused("inventory-order", f"page {page.page} where {got.pages} was due")
         keys = sum(len(i.keys) for i in items) // KEY_BYTES
-        if got.keys + keys > KEYS_MOST:
+        size = got.size + keys * KEY_BYTES + len(items) * ITEM_BYTES
+        if got.keys + keys > KEYS_MOST or size > BYTES_MOST:
             self.open.pop(source, None)
-            raise Refused("inventory-too-large", f"more than {KEYS_MOST} keys")
-        others = sum(c.keys for s, c in self.open.items() if s != source)
-        if (others + got.keys + keys) * KEY_BYTES > BYTES_MOST:
+            raise Refused("inventory-too-large", f"more than {KEYS_MOST} keys, or too many items")
+        if size + sum(c.size for s, c in self.open.items() if s != source) > BYTES_MOST:
             raise Unavailable("queue-full", 5.0)
         got.items += items
         got.refused += refused[: REFUSED_MOST - len(got.refused)]
-        got.keys, got.pages, got.at = got.keys + keys, got.pages + 1, now
+        got.keys, got.size, got.pages, got.at = got.keys + keys, size, got.pages + 1, now
         self.open[source] = got
         return got
 

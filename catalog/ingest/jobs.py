@@ -12,7 +12,7 @@ import msgspec
 from catalog.ingest.codes import Unavailable
 from catalog.ingest.distinct import suspects
 from catalog.ingest.inventory import decode_listed
-from kvcore.events import Frame, Item, Refused, decode_items
+from kvcore.events import NAME_MAX, Frame, Item, Refused, decode_items
 from kvcore.messages import Answer, DigestReport, Heartbeat, InventoryPage
 
 ENTRIES_MOST = 10_000
@@ -99,7 +99,8 @@ def hint(body: bytes) -> tuple[str, int]:
     except (msgspec.MsgspecError, RecursionError, ValueError, OverflowError):
         return "", 0
     rank = got.dp_rank or 0
-    return (got.source, rank) if 0 <= rank < 2**31 else ("", 0)
+    legible = len(got.source) <= NAME_MAX and 0 <= rank < 2**31  # a longer name would be kept until the next batch
+    return (got.source, rank) if legible else ("", 0)
 
 
 def ordered(jobs: Sequence[Job]) -> list[Job]:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from catalog.ingest import admission
 from kvcore.events import Adds, Clear, Gap, Mark, Move, State
 from tests.catalog.ingest.rig import BYTES, TOKENS, add, keys, plant_namespace
 
@@ -61,6 +62,16 @@ def test_stale_generations_are_there_and_counted(rig, sim, ns, planted):
     assert rig.state(sim.node) == ("exact", "")
     assert rig.send(sim.node, sim.frame(fence_seq=1)).fences_after == []
     assert rig.rows("SELECT holder, seq FROM tenants_fenceack") == [(str(sim.node), 1)]
+
+
+def test_a_node_makes_only_so_many_keyspaces_of_what_nobody_registered(rig, sim, ns, monkeypatch):
+    monkeypatch.setattr(admission, "UNCLAIMED_MOST", 3)
+    strange = [add(ns, 1, gen=7), add(ns, 2, gen=2**63 - 1), add(ns, 3, group=20_000)]
+    more = [add(ns, 4, gen=8), add(ns, 5, group=20_001), add(bytes(32), 6)]
+    good = [add(ns, 7), add(ns, 8, group=3), add(ns, 9, gen=7)]
+    answer = rig.send(sim.node, sim.frame(*strange, *[msgspec.msgpack.encode(item) for item in more], *good))
+    assert [(r.index, r.code) for r in answer.rejected] == [(i, "too-many-namespaces") for i in (3, 4, 5)]
+    assert rig.holdings(sim.node) == sim.sums()
 
 
 def test_an_engine_gap_is_recovering_until_listed(rig, sim, ns):

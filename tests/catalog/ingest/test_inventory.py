@@ -92,6 +92,7 @@ def test_memory_is_bounded(monkeypatch):
     book, s = Inventories(), sim(*range(1, 11))
     monkeypatch.setattr(inventory, "KEYS_MOST", 12)
     monkeypatch.setattr(inventory, "BYTES_MOST", 14 * 32)
+    monkeypatch.setattr(inventory, "ITEM_BYTES", 0)
     collected(book, 1, s.inventory(pages=2)[0])
     with pytest.raises(Unavailable, match="queue-full"):
         collected(book, 2, s.inventory()[0])
@@ -102,6 +103,18 @@ def test_memory_is_bounded(monkeypatch):
     with pytest.raises(Refused, match="inventory-too-large"):
         collected(book, 1, big)
     assert not book.open
+
+
+def test_many_items_of_few_keys_are_bounded_too(monkeypatch):
+    book, s = Inventories(), sim(1, 2)
+    (page,) = s.inventory()
+    room = len(page.items) * (inventory.ITEM_BYTES + 2 * 32)
+    monkeypatch.setattr(inventory, "BYTES_MOST", room)
+    collected(book, 1, page)
+    with pytest.raises(Unavailable, match="queue-full"):
+        collected(book, 2, page)
+    with pytest.raises(Refused, match="inventory-too-large"):
+        collected(book, 3, msgspec.structs.replace(page, items=page.items * 10))
 
 
 def test_digests_are_equal_up_to_lines_of_nothing():

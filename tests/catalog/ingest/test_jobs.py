@@ -64,6 +64,7 @@ def test_a_flood_of_different_ones_is_bounded():
         (msgspec.msgpack.encode({"source": "s", "dp_rank": 3, "v": "x"}), ("s", 3)),
         (msgspec.msgpack.encode({"source": "s", "dp_rank": -1}), ("", 0)),
         (msgspec.msgpack.encode({"source": 5}), ("", 0)),
+        (msgspec.msgpack.encode({"source": "s" * 201}), ("", 0)),
         (msgspec.msgpack.encode([1]), ("", 0)),
         (b"\xc1", ("", 0)),
         (b"\x91" * 5000, ("", 0)),
