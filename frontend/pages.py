@@ -38,7 +38,7 @@ def overview(now: datetime) -> dict[str, Any]:
         "tokens": pictures.tokens(tokens, since, now),
         "evictions": pictures.evictions(evictions, since, now, 12),
         "families": selectors.top_families(now=now, limit=8),
-        "missing": [n.name for n in fleet.nodes if n.stale],
+        "missing": [n.name for n in fleet.nodes if n.stale and n.state != "joining"],
         "dense": len(fleet.nodes) > DENSE_FROM,
         "first_run": first_run(fleet, tokens),
     }

@@ -266,7 +266,7 @@ def map_answer(families: Sequence[FamilyView], fleet: FleetView) -> SafeString:
         parts.append(fill(_("<b>No prefix was hit in the last hour.</b>")))
     else:
         parts.append(_nodes_reporting({"nodes": 0}))
-    missing = [n.name for n in fleet.nodes if n.stale]
+    missing = [n.name for n in fleet.nodes if n.stale and n.state != "joining"]
     if missing:
         text = ngettext("What {names} holds is not known.", "What {names} hold is not known.", len(missing))
         parts.append(fill(text, names=links(missing)))

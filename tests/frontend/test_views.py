@@ -184,3 +184,9 @@ def test_a_silent_node_is_veiled_and_sums_are_lower_bounds(planted, person):
     assert "fra-d2 is silent: its last known bytes are veiled" in text
     assert "copies in all tiers, at least" in text
     assert "copies in all tiers, exact" not in text
+
+
+@pytest.mark.parametrize("path", ["/", "/map", "/nodes", "/nodes/fra-p2"])
+def test_the_palette_finds_every_node(planted, person, path):
+    text = person("viewer").get(path).content.decode()
+    assert 'data-of="nodes" data-item="fra-d2" data-href="/nodes/fra-d2"' in text
