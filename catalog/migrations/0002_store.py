@@ -27,6 +27,7 @@ class Migration(migrations.Migration):
                 ('wanted', models.BigIntegerField(default=0)),
                 ('url', models.TextField(default='')),
                 ('seen_at', models.DateTimeField(null=True)),
+                ('listens_since', models.DateTimeField(null=True)),
             ],
             options={
                 'managed': False,

@@ -24,6 +24,7 @@ class Shard(models.Model):
     wanted = models.BigIntegerField(default=0)
     url = models.TextField(default="")
     seen_at = models.DateTimeField(null=True)
+    listens_since = models.DateTimeField(null=True)
 
     class Meta:
         managed = False

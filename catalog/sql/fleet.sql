@@ -15,8 +15,10 @@ UPDATE catalog_node n SET state = x.after, state_since = %(now)s
 RETURNING n.id, n.name, x.before, n.state
 
 -- name: writer_lives
--- Whether the process that hears the nodes has a connection; the role's name is visible to all, its work is not.
+-- Whether the process that hears the nodes has a connection and has listened for ten seconds: a writer that has just
+-- taken over has heard nobody yet. (The role's name in pg_stat_activity is visible to all, its work is not.)
 SELECT EXISTS (SELECT FROM pg_stat_activity WHERE usename = 'kv_ingest' AND datname = current_database())
+   AND EXISTS (SELECT FROM catalog_shard WHERE listens_since < now() - interval '10 seconds')
 
 -- name: commands_due
 -- Orders that wait and that nobody is sending now. Index: catalog_command_due.

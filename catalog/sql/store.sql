@@ -3,7 +3,7 @@
 
 -- name: take_over
 -- The shard is this writer's from now on; whoever wrote before is deposed at its next transaction. (primary key)
-UPDATE catalog_shard SET writer = writer + 1, url = %s, seen_at = now() WHERE id = %s RETURNING writer
+UPDATE catalog_shard SET writer = writer + 1, url = %s, seen_at = now(), listens_since = now() WHERE id = %s RETURNING writer
 
 -- name: guard
 -- The fence and the ledger row in one statement: a deposed writer must not reach the ledger's key. (primary keys)

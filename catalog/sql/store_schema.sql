@@ -7,7 +7,8 @@ CREATE TABLE catalog_shard (
     id smallint PRIMARY KEY, writer bigint NOT NULL DEFAULT 0, seq bigint NOT NULL DEFAULT 0,
     redo bigint NOT NULL DEFAULT 1, next_seg bigint NOT NULL DEFAULT 0, next_owner integer NOT NULL,
     next_keyspace integer NOT NULL, next_source integer NOT NULL, wanted bigint NOT NULL DEFAULT 0,
-    url text NOT NULL DEFAULT '', seen_at timestamptz) WITH (fillfactor = 50);
+    url text NOT NULL DEFAULT '', seen_at timestamptz,
+    listens_since timestamptz) WITH (fillfactor = 50);  -- when the present writer took over
 
 -- One engine or store of a node, and its cursor: (boot, stream, seq) is the last frame that is folded and committed.
 CREATE TABLE catalog_source (

@@ -83,9 +83,15 @@ def test_whether_the_writer_lives_is_seen_from_its_connection():
         with sql.connect("operator") as c:
             return c.execute(sql.named("catalog", "fleet.sql")["writer_lives"]).fetchone()[0]
 
+    def listens(seconds):
+        with sql.connect("ingest") as c:
+            c.execute("UPDATE catalog_shard SET listens_since = now() - %s * interval '1 second'", (seconds,))
+            return lives()
+
     assert not lives()
-    with sql.connect("ingest"):
-        assert lives()
+    assert not listens(3), "a writer that has just taken over has heard nobody yet"
+    assert listens(11)
+    assert not lives()
     fleet.nodes_reconcile(now=NOW)
 
 
