@@ -5,6 +5,7 @@ answered with an exception.
 """
 
 import os
+import warnings
 from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", f"kvconsole.settings.{os.environ.get('KVC_ENV', 'dev')}")
@@ -22,6 +23,8 @@ from catalog.consumers import websocket_urlpatterns
 from kvconsole.plumbing import refuse_bad_start
 from routing.replica import replica
 
+# WhiteNoise answers with files, whose iterators are synchronous; they are small and compressed ahead, or from memory.
+warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
 refuse_bad_start()
 replica()  # loads beside the first requests; its lease says how far it has applied the fences
 
