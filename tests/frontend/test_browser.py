@@ -45,7 +45,8 @@ def test_axe_finds_nothing(visit, axe, path, language):
             "(t) => { document.documentElement.dataset.theme = t; document.dispatchEvent(new Event('themechange')); }",
             theme,
         )
-        one.page.wait_for_timeout(300)  # buttons change their colour over 120 ms
+        one.page.wait_for_timeout(200)  # buttons change their colour over 120 ms, longer where the machine is busy
+        one.wait("!document.getAnimations().some((a) => a instanceof CSSTransition)")
         for width in (1440, 390):
             one.page.set_viewport_size({"width": width, "height": 900})
             found = one.page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
