@@ -215,3 +215,7 @@ def pytest_terminal_summary(terminalreporter, exitstatus: int) -> None:
     stats = terminalreporter.stats
     ran = sum(len(stats.get(k, [])) for k in ("passed", "failed", "xfailed", "xpassed"))
     terminalreporter.write_line(f"{ran} tests ran, {len(stats.get('skipped', []))} not run")
+    path = os.environ.get("KVC_FAILED")
+    if path:
+        names = sorted({r.nodeid for k in ("failed", "error") for r in stats.get(k, [])})
+        Path(path).write_text("".join(f"{name}\n" for name in names))
