@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import psutil
 
 from kvconsole import reaper
+from kvconsole.devserver import FLEET
 from tests.freshclone import FreshClone
 
 Figure = dict[str, Any]
@@ -38,10 +40,12 @@ def run(quick: bool) -> Iterator[Figure]:
         clone.interrupt(clone.makes[-1], 60)
         seconds = _started(clone, "REPLAY=0", limit=120)
         yield _figure("second_start", seconds, "s", 10)
-        time.sleep(max(0.0, (15 if quick else 60) - seconds))
-        sizes = _sizes(clone)
+        time.sleep(max(0.0, (30 if quick else 60) - seconds))
+        sizes, counts = _sizes(clone)
+        if counts["nodeagent"] < len(FLEET):
+            raise RuntimeError(f"not everything runs yet: {dict(counts)}")
         largest = dict(sorted(sizes.items(), key=lambda x: -x[1])[:8])
-        told = {"MiB": {name: round(size / 2**20) for name, size in largest.items()}}
+        told = {"processes": counts.total(), "MiB": {name: round(size / 2**20) for name, size in largest.items()}}
         yield _figure("pss", sum(sizes.values()) / GIB, "GiB", 3.5, told)
     finally:
         clone.remove()
@@ -64,17 +68,18 @@ def _started(clone: FreshClone, *variables: str, limit: float) -> float:
     return time.monotonic() - begin
 
 
-def _sizes(clone: FreshClone) -> dict[str, int]:
-    """Proportional set size in bytes of `make up` and all below it, by what each process is."""
+def _sizes(clone: FreshClone) -> tuple[dict[str, int], Counter[str]]:
+    """Proportional set size in bytes, and number, of `make up` and all below it, by what each process is."""
     top = psutil.Process(clone.makes[-1].pid)
-    sizes: dict[str, int] = {}
+    sizes, counts = dict[str, int](), Counter[str]()
     for process in (top, *top.children(recursive=True)):
         with contextlib.suppress(psutil.Error, OSError):
             name = _name(process.cmdline())
             rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
             kib = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
             sizes[name] = sizes.get(name, 0) + kib * 1024
-    return sizes
+            counts[name] += 1
+    return sizes, counts
 
 
 def _name(command: list[str]) -> str:
