@@ -15,7 +15,7 @@ from tests.frontend import test_browser as looks
 from tests.frontend.conftest import WIDTHS, Visit, axe_rules, opener
 from tests.running import Console
 
-pytestmark = [pytest.mark.accept, pytest.mark.walk, pytest.mark.browser]
+pytestmark = [pytest.mark.accept, pytest.mark.walk, pytest.mark.browser, pytest.mark.slow]
 PAGES = ("/", "/map", "/map?view=tiles", "/nodes", "/nodes/fra-p1", "/login")
 SHORT = ("/", "/map", "/nodes/fra-p1")
 """Without KVC_ACCEPT=full, in Chinese: the tests of the pages look at all of them over a planted fleet."""
