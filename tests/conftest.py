@@ -207,6 +207,12 @@ def pytest_unconfigure() -> None:
     reaper.close_shared()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Browser tests come last: from the first one on Playwright's loop runs here, and no test can start its own."""
+    items.sort(key=lambda item: "chromium" in getattr(item, "fixturenames", ()))
+
+
 # --- the count -----------------------------------------------------------
 
 
