@@ -13,7 +13,7 @@ up: console ## the whole console with a reference fleet; RESET=1 starts clean, R
 	@$(PY) -m kvconsole.devserver $(if $(RESET),--reset) $(if $(filter 0,$(REPLAY)),--no-replay)
 
 test: dev ## all tests, with real processes, a real PostgreSQL and a real browser
-	@$(PY) -m pytest -m "not slow" --durations=25 $(ARGS)
+	@$(PY) -m pytest -m "not slow" --durations=25 --tb=short $(ARGS)
 
 test-fast: dev ## without walks, browser and long forms
 	@$(PY) -m pytest -m "not walk and not browser and not slow and not accept" $(ARGS)

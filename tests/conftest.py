@@ -25,6 +25,8 @@ from tests.running import Console
 CLONE = Path(__file__).resolve().parent.parent
 TEMPLATE, TEST_DATABASE = "kvc_template", "kvc_test"
 ALIASES = {"default": "operator", "tenant": "tenant"}
+DIED = pytest.StashKey[str]()
+"""Why every test after some moment failed."""
 
 
 @pytest.fixture(scope="session")
@@ -38,12 +40,16 @@ def service_base() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def postgres(service_base: Path) -> Iterator[Postgres]:
+def postgres(service_base: Path, pytestconfig: pytest.Config) -> Iterator[Postgres]:
     """PostgreSQL with our roles, and no database of ours yet."""
     server = Postgres(service_base / "pg", test=True)
     reaper.shared().remove(server.home)
     server.start()
     yield server
+    if server.pid is None:
+        end, log = server.process and server.process.returncode, server.log
+        tail = log.read_text(errors="replace")[-6000:] if log.exists() else f"{server.home} is gone"
+        pytestconfig.stash[DIED] = f"PostgreSQL ended by itself ({end}); its log ends with:\n{tail}"
     server.remove()
 
 
@@ -221,6 +227,8 @@ def pytest_terminal_summary(terminalreporter, exitstatus: int) -> None:
     stats = terminalreporter.stats
     ran = sum(len(stats.get(k, [])) for k in ("passed", "failed", "xfailed", "xpassed"))
     terminalreporter.write_line(f"{ran} tests ran, {len(stats.get('skipped', []))} not run")
+    if DIED in terminalreporter.config.stash:
+        terminalreporter.write_line(terminalreporter.config.stash[DIED])
     path = os.environ.get("KVC_FAILED")
     if path:
         names = sorted({r.nodeid for k in ("failed", "error") for r in stats.get(k, [])})
