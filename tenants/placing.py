@@ -1,0 +1,67 @@
+"""Reads of what decides where a tenant's blocks may be: its residency, classes, isolation, and those of its namespaces.
+
+Called by `catalog` (leases, dealing, placement, the check of what nodes tell), on the connection of the current plane.
+"""
+
+from collections.abc import Collection
+from uuid import UUID
+
+import msgspec
+
+from tenants.constants import ERASURE_SCOPES
+from tenants.models import Namespace, Tenant
+
+
+class TenantPlace(msgspec.Struct, frozen=True):
+    """What rules need of a tenant. `separable`: its data classes are parts of its namespaces."""
+
+    id: UUID
+    slug: str
+    residency: str
+    isolation: str
+    classes: tuple[str, ...]
+    separable: bool
+    state: str
+
+
+class NamespacePlace(msgspec.Struct, frozen=True):
+    """What rules need of a namespace."""
+
+    digest: bytes
+    data_class: str
+    tenant: TenantPlace
+
+
+_TENANT = ("id", "slug", "residency", "isolation", "classes", "erasure_scope", "state")
+
+
+def tenant_places(ids: Collection[UUID]) -> dict[UUID, TenantPlace]:
+    """These tenants, where the current plane shows them."""
+    rows = Tenant.objects.filter(id__in=ids).values_list(*_TENANT)
+    return {row[0]: _place(row) for row in rows}
+
+
+def tenants_with_arena() -> dict[UUID, TenantPlace]:
+    """The tenants that have arenas of their own in the tiers of nodes."""
+    return {row[0]: _place(row) for row in Tenant.objects.filter(isolation="arena").values_list(*_TENANT)}
+
+
+def namespace_places(digests: Collection[bytes]) -> dict[bytes, NamespacePlace]:
+    """The registered ones among these namespaces."""
+    if not digests:
+        return {}
+    found = Namespace.objects.filter(digest__in=list(digests)).values_list(
+        "digest", "data_class", *(f"tenant__{name}" for name in _TENANT)
+    )
+    seen: dict[UUID, TenantPlace] = {}
+    out = {}
+    for digest, data_class, *tenant in found:
+        place = seen.setdefault(tenant[0], _place(tuple(tenant)))
+        out[bytes(digest)] = NamespacePlace(bytes(digest), data_class, place)
+    return out
+
+
+def _place(row: tuple[object, ...]) -> TenantPlace:
+    id_, slug, residency, isolation, classes, scope, state = row
+    separable = scope != ERASURE_SCOPES[0]
+    return msgspec.convert((id_, slug, residency, isolation, tuple(classes), separable, state), TenantPlace)  # type: ignore[arg-type]
