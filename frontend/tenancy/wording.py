@@ -1,0 +1,108 @@
+"""Decides the words of tenants, epochs, people, tokens and share groups, in the active language.
+
+As `frontend.wording`: services and selectors speak in codes, and a code that is not listed shows itself.
+"""
+
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
+
+from frontend.wording import Text, Tone
+
+TENANT_STATES: dict[str, Tone] = {
+    "active": Tone("ok", "ok", pgettext_lazy("tenant state", "active")),
+    "closing": Tone("warn", "work", pgettext_lazy("tenant state", "closing")),
+    "closed": Tone("unknown", "lock", pgettext_lazy("tenant state", "closed")),
+}
+NAMESPACE_STATES: dict[str, Tone] = {
+    "active": Tone("ok", "ok", pgettext_lazy("namespace state", "active")),
+    "closed": Tone("unknown", "fence", pgettext_lazy("namespace state", "closed")),
+}
+EPOCH_STATES: dict[str, Tone] = {
+    "open": Tone("ok", "ok", pgettext_lazy("epoch state", "open")),
+    "retiring": Tone("warn", "work", pgettext_lazy("epoch state", "retiring")),
+    "retired": Tone("unknown", "fence", pgettext_lazy("epoch state", "retired")),
+}
+PERSON_STATES: dict[str, Tone] = {
+    "active": Tone("ok", "ok", pgettext_lazy("person state", "active")),
+    "invited": Tone("info", "work", pgettext_lazy("person state", "invited")),
+    "suspended": Tone("warn", "lock", pgettext_lazy("person state", "suspended")),
+    "removed": Tone("unknown", "x", pgettext_lazy("person state", "removed")),
+}
+TOKEN_STATES: dict[str, Tone] = {
+    "active": Tone("ok", "ok", pgettext_lazy("token state", "active")),
+    "unused": Tone("warn", "clock", pgettext_lazy("token state", "unused for long")),
+    "expired": Tone("unknown", "lock", pgettext_lazy("token state", "expired")),
+    "revoked": Tone("unknown", "x", pgettext_lazy("token state", "revoked")),
+}
+GROUP_STATES: dict[str, Tone] = {
+    "awaiting_approval": Tone("info", "work", pgettext_lazy("group state", "waits for approval")),
+    "approved": Tone("ok", "ok", pgettext_lazy("group state", "approved")),
+    "denied": Tone("unknown", "x", pgettext_lazy("group state", "denied")),
+    "expired": Tone("unknown", "clock", pgettext_lazy("group state", "expired")),
+    "revoked": Tone("unknown", "fence", pgettext_lazy("group state", "revoked")),
+}
+ISOLATIONS: dict[str, Text] = {
+    "shared": pgettext_lazy("isolation", "shared"),
+    "arena": pgettext_lazy("isolation", "arena"),
+    "node": pgettext_lazy("isolation", "node"),
+}
+ISOLATION_MEANS: dict[str, Text] = {
+    "shared": _("memory regions are shared with other tenants; keys and salts never are"),
+    "arena": _("own memory regions on shared nodes, own keys and salts"),
+    "node": _("own nodes: no other tenant's blocks are on them"),
+}
+ERASURE_SCOPES: dict[str, Text] = {
+    "tenant": pgettext_lazy("erasure scope", "tenant"),
+    "class": pgettext_lazy("erasure scope", "data class"),
+    "label": pgettext_lazy("erasure scope", "label"),
+    "subject": pgettext_lazy("erasure scope", "subject"),
+    "session": pgettext_lazy("erasure scope", "session"),
+}
+ERASURE_MEANS: dict[str, Text] = {
+    "tenant": _("only everything of the tenant can be erased together"),
+    "class": _("each data class can be erased by itself"),
+    "label": _("each label can be erased by itself"),
+    "subject": _("each person the data is about can be erased by themselves"),
+    "session": _("each session can be erased by itself; least reuse"),
+}
+PROTECTIONS: dict[str, Text] = {
+    "plain": pgettext_lazy("protection", "none"),
+    "encrypted": pgettext_lazy("protection", "encrypted"),
+    "tee": pgettext_lazy("protection", "trusted hardware"),
+}
+TOKEN_KINDS: dict[str, Text] = {
+    "user": pgettext_lazy("token kind", "person"),
+    "service": pgettext_lazy("token kind", "service"),
+    "gateway": pgettext_lazy("token kind", "gateway"),
+}
+INCOMPLETE: dict[str, Text] = {
+    "before-records": _("nothing was counted at the beginning of this time"),
+    "writer-away": _("the writer was away for a part of this time"),
+    "writer-behind": _("the writer is behind: the newest requests are not counted yet"),
+    "gap": _("events of a source were lost"),
+    "source-gap": _("events of a source were lost"),
+    "unsized": _("the bytes of some hits are not known"),
+    "unmeasured": _("some savings were computed from a model, not measured"),
+}
+REUSE_FIELDS: dict[str, Text] = {
+    "model": pgettext_lazy("reuse", "model"),
+    "weights-epoch": pgettext_lazy("reuse", "epoch of the weights"),
+    "adapter": pgettext_lazy("reuse", "adapter"),
+    "position": pgettext_lazy("reuse", "position encoding"),
+    "modality": pgettext_lazy("reuse", "encoder of pictures and sound"),
+    "kv-dtype": pgettext_lazy("reuse", "number format of the cache"),
+    "kv-scales": pgettext_lazy("reuse", "scales of the cache"),
+    "tokenizer": pgettext_lazy("reuse", "tokenizer"),
+    "block-size": pgettext_lazy("reuse", "tokens in a block"),
+    "key-scheme": pgettext_lazy("reuse", "how blocks are keyed"),
+    "scope": pgettext_lazy("reuse", "tenant or share group"),
+    "data-class": pgettext_lazy("reuse", "data class"),
+    "label": pgettext_lazy("reuse", "label"),
+    "subject": pgettext_lazy("reuse", "subject"),
+    "session": pgettext_lazy("reuse", "session"),
+}
+USAGE_UNITS: dict[str, Text] = {
+    "tokens": pgettext_lazy("usage", "Tokens"),
+    "bytes": pgettext_lazy("usage", "Bytes"),
+    "saved": pgettext_lazy("usage", "Prefill saved"),
+}
