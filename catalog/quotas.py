@@ -126,7 +126,7 @@ def quota_set(
     _check_names(tiers)
     for name, rate in (("requests_per_second", requests_per_second), ("deletions_per_hour", deletions_per_hour)):
         if rate is not None and not 0 <= rate <= RATE_MAX:
-            raise _invalid(f"/{name}", "range", f"0 to {RATE_MAX}, or null.")
+            raise _range(f"/{name}", f"0 to {RATE_MAX}, or null.")
     with transaction.atomic(using=plane()):
         quotas_lock()
         if not evict:
@@ -175,7 +175,7 @@ def _checked(tier: str, given: dict[str, int | None]) -> tuple[int | None, int]:
     limit, guaranteed = given.get("limit_bytes"), given.get("guaranteed_bytes") or 0
     for name, value in (("limit_bytes", limit), ("guaranteed_bytes", guaranteed)):
         if value is not None and not 0 <= value <= BYTES_MAX:
-            raise _invalid(f"/tiers/{tier}/{name}", "range", f"0 to {BYTES_MAX} bytes.")
+            raise _range(f"/tiers/{tier}/{name}", f"0 to {BYTES_MAX} bytes.")
     if limit is not None and guaranteed > limit:
         raise _invalid(f"/tiers/{tier}/guaranteed_bytes", "guarantee-over-limit", "Not more than limit_bytes.")
     return limit, guaranteed
@@ -244,3 +244,7 @@ def guarantees_rescale() -> None:
 
 def _invalid(pointer: str, code: str, detail: str) -> Problem:
     return Problem("validation-failed", errors=[{"pointer": pointer, "code": code, "detail": detail}])
+
+
+def _range(pointer: str, detail: str) -> Problem:
+    return Problem("out-of-range", errors=[{"pointer": pointer, "code": "range", "detail": detail}])

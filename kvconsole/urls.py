@@ -10,7 +10,7 @@ from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSpli
 
 from kvconsole.infra.access import PUBLIC, counted, route
 
-API = ("tenants.api_v1", "catalog.api_v1", "catalog.map_api", "routing.api_v1")
+API = ("tenants.api_v1", "catalog.api_v1", "catalog.api_tenancy", "catalog.map_api", "routing.api_v1")
 
 OPEN: dict[str, Any] = {"authentication_classes": [], "permission_classes": []}
 PAGE = {"template_name": "kvconsole/api_docs.html"}

@@ -9,8 +9,8 @@ from collections.abc import Hashable, Mapping
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
-BYTES_MAX = 2**62
-"""Highest limit or guarantee; above it there is only "unlimited"."""
+BYTES_MAX = 2**53 - 1
+"""Highest limit or guarantee (9 PB, and a whole number for every JSON reader); above it there is only "unlimited"."""
 RATE_MAX = 1_000_000
 """Highest requests per second and deletions per hour."""
 IDLE_PART = 16

@@ -35,6 +35,12 @@ class NamespacePlace(msgspec.Struct, frozen=True):
 _TENANT = ("id", "slug", "residency", "isolation", "classes", "erasure_scope", "state")
 
 
+def tenant_place(slug: str) -> TenantPlace | None:
+    """The tenant of this slug, where the current plane shows it."""
+    row = Tenant.objects.filter(slug=slug).values_list(*_TENANT).first()
+    return _place(row) if row else None
+
+
 def tenant_places(ids: Collection[UUID]) -> dict[UUID, TenantPlace]:
     """These tenants, where the current plane shows them."""
     rows = Tenant.objects.filter(id__in=ids).values_list(*_TENANT)

@@ -11,7 +11,9 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from django.conf import settings
 from django.db import connections, transaction
+from django.utils.module_loading import import_string
 
 from audit.services import record
 from kvconsole.infra.access import Principal, plane
@@ -34,6 +36,8 @@ class KeyLeases(msgspec.Struct, frozen=True):
     fence_seq: int
     fences_after: list[dict[str, Any]]
     ticket_key: str = ""
+    denied: list[dict[str, Any]] = []
+    """Nodes only: namespaces that may not be there, whose they are, and why."""
 
 
 def key_leases_renew(
@@ -54,7 +58,7 @@ def key_leases_renew(
     if kind not in SUBKEYS:
         raise Problem("forbidden")
     holder, until = principal.holder or principal.id, now + timedelta(seconds=LEASE_SECONDS)
-    rows = _allowed(principal)
+    rows, policies = _allowed(principal)
     chosen = rows if everything or not held else [r for r in rows if r.digest.hex() in held]
     store = keystore()
     with transaction.atomic(using=plane()):
@@ -62,6 +66,8 @@ def key_leases_renew(
             holder_kind=kind, holder=holder, seq=fence_seq, tenant_id=principal.tenant_id or PLATFORM, now=now
         )
         leases = [lease for row in chosen if (lease := _lease(store, row, kind, until))]
+        for lease in leases:
+            lease.update(policies.get(lease["namespace"], {}))
         new = _remember(leases, chosen, kind=kind, holder=holder, now=now, until=until)
         latest, fences = selectors.fences_after(fence_seq)
         _record_leases(principal, kind, holder, leases, new, fence_seq)
@@ -70,6 +76,11 @@ def key_leases_renew(
         fence_seq=latest,
         fences_after=[{"namespace": f.ns.hex(), "min_gen": f.min_gen} for f in fences],
         ticket_key=ticket_key(holder, now).hex() if kind == "node" else "",
+        denied=[
+            {"namespace": ns, "tenant": policy["tenant"], "reason": policy["denied"]}
+            for ns, policy in policies.items()
+            if "denied" in policy
+        ],
     )
 
 
@@ -95,11 +106,19 @@ def ticket_day(node: str, now: datetime) -> datetime:
     return last.first() or now
 
 
-def _allowed(principal: Principal) -> list[NamespaceRow]:
+def _allowed(principal: Principal) -> tuple[list[NamespaceRow], dict[str, dict[str, Any]]]:
+    """The namespaces that the holder may lease, and what a node is told of each (digest in hex) and of the others."""
+    rows = selectors.namespaces_active()
     if principal.kind == "gateway":
-        return selectors.namespaces_active()
+        return rows, {}
     region = next((s.removeprefix("region:") for s in principal.scopes if s.startswith("region:")), "")
-    return selectors.namespaces_for_node(principal.holder, region=region)
+    ask = import_string(settings.NAMESPACE_POLICY)
+    told = ask(node=principal.holder, region=region, digests=[row.digest for row in rows])
+    policies: dict[str, dict[str, Any]] = {}
+    for digest, policy in told.items():
+        line = {"tenant": policy.tenant, "barred": policy.barred, "metered": policy.metered}
+        policies[digest.hex()] = {"tenant": policy.tenant, "denied": policy.shut} if policy.shut else line
+    return [row for row in rows if "denied" not in policies.get(row.digest.hex(), {})], policies
 
 
 def _lease(store: KeyStore, row: NamespaceRow, kind: str, until: datetime) -> dict[str, Any] | None:
