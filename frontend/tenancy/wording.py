@@ -33,6 +33,14 @@ TOKEN_STATES: dict[str, Tone] = {
     "unused": Tone("warn", "clock", pgettext_lazy("token state", "unused for long")),
     "expired": Tone("unknown", "lock", pgettext_lazy("token state", "expired")),
     "revoked": Tone("unknown", "x", pgettext_lazy("token state", "revoked")),
+    "owner-suspended": Tone("warn", "lock", pgettext_lazy("token state", "its owner is suspended")),
+}
+QUOTA_STATES: dict[str, Tone] = {
+    "ok": Tone("ok", "check", pgettext_lazy("quota state", "within the quota")),
+    "high": Tone("warn", "warn", pgettext_lazy("quota state", "nearly full")),
+    "full": Tone("danger", "danger", pgettext_lazy("quota state", "full")),
+    "free": Tone("unknown", "info", pgettext_lazy("quota state", "no limit")),
+    "unknown": Tone("unknown", "unknown", pgettext_lazy("quota state", "unknown")),
 }
 GROUP_STATES: dict[str, Tone] = {
     "awaiting_approval": Tone("info", "work", pgettext_lazy("group state", "waits for approval")),
@@ -76,14 +84,15 @@ TOKEN_KINDS: dict[str, Text] = {
     "gateway": pgettext_lazy("token kind", "gateway"),
 }
 INCOMPLETE: dict[str, Text] = {
-    "before-records": _("nothing was counted at the beginning of this time"),
+    "never-counted": _("nothing was ever counted"),
+    "before-counting": _("counting began later than this time"),
     "writer-away": _("the writer was away for a part of this time"),
-    "writer-behind": _("the writer is behind: the newest requests are not counted yet"),
+    "unmeasured": _("some requests did not measure what they saved"),
+    "block-size-unknown": _("the bytes of some hits are not known"),
     "gap": _("events of a source were lost"),
-    "source-gap": _("events of a source were lost"),
-    "unsized": _("the bytes of some hits are not known"),
-    "unmeasured": _("some savings were computed from a model, not measured"),
 }
+"""Other reasons are those of sources (`frontend.wording.SOURCE_REASONS`)."""
+
 REUSE_FIELDS: dict[str, Text] = {
     "model": pgettext_lazy("reuse", "model"),
     "weights-epoch": pgettext_lazy("reuse", "epoch of the weights"),
@@ -100,6 +109,11 @@ REUSE_FIELDS: dict[str, Text] = {
     "label": pgettext_lazy("reuse", "label"),
     "subject": pgettext_lazy("reuse", "subject"),
     "session": pgettext_lazy("reuse", "session"),
+}
+SPANS: dict[str, tuple[int, Text]] = {
+    "7d": (7, _("7 days")),
+    "30d": (30, _("30 days")),
+    "90d": (90, _("90 days")),
 }
 USAGE_UNITS: dict[str, Text] = {
     "tokens": pgettext_lazy("usage", "Tokens"),
