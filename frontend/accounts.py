@@ -7,6 +7,7 @@ one transaction with its audit event, on the fleet's plane, where the tables of 
 import time
 from typing import Any
 
+from allauth.account.adapter import get_adapter
 from allauth.account.internal.flows.login import perform_login, perform_password_login, record_authentication
 from allauth.account.models import Login
 from allauth.mfa.base.views import AuthenticateView
@@ -238,7 +239,7 @@ class Confirm(Own, TemplateView):
     def proved(self, request: HttpRequest) -> str | None:
         """How the person has proved themselves now."""
         if "password" in request.POST:
-            if not forms.get_adapter().reauthenticate(self.user, request.POST["password"][:256]):
+            if not get_adapter().reauthenticate(self.user, request.POST["password"][:256]):
                 return None
             record_authentication(request, self.user, "password", reauthenticated=True)
             return "password"

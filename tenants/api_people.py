@@ -69,7 +69,7 @@ class People(APIView):
         """A new person or service account; the link or password is in this answer and nowhere else."""
         actor, slug = _actor(), fields.pop("tenant")
         tenant = _tenant(slug or actor.tenant_slug) if slug or actor.tenant_id else None
-        how = fields.pop("how", "") or ("none" if fields["kind"] == "service" else "link")
+        how: services.How = fields.pop("how", "") or ("none" if fields["kind"] == "service" else "link")
         place = None if tenant is None or tenant.id == PLATFORM else tenant
         user, secret = services.person_create(**fields, how=how, tenant=place, actor=actor)
         made = person_answer(_seen(user.id)) | {"invitation": None, "password": None}

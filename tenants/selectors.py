@@ -138,14 +138,13 @@ def namespaces_for_node(node_id: UUID | str, *, region: str = "") -> list[Namesp
         node_id: for placements that name nodes; all nodes of a region are alike so far.
         region: where the node is; "" = only tenants without residency.
     """
-    return _namespaces(
-        "WHERE n.state = 'active' AND t.state = 'active' AND t.residency IN ('', %s) ORDER BY n.id", [region]
-    )
+    allowed = "coalesce(g.residency, t.residency) IN ('', %s)"
+    return _namespaces(f"WHERE n.state = 'active' AND t.state = 'active' AND {allowed} ORDER BY n.id", [region])
 
 
 def namespaces_active() -> list[NamespaceRow]:
     """The active namespaces that the current plane shows."""
-    return _namespaces("WHERE n.state = 'active' AND t.state = 'active' ORDER BY n.id", [])
+    return _namespaces("WHERE n.state = 'active' AND coalesce(t.state, 'active') = 'active' ORDER BY n.id", [])
 
 
 def namespace_row(namespace_id: UUID) -> NamespaceRow | None:
@@ -183,7 +182,7 @@ def _lookup(kind: str, key: str, proof: bytes | None) -> Known | None:
         row = cursor.execute(named("tenants")["lookup"], (kind, key, proof), prepare=True).fetchone()
     if row is None:
         return None
-    values = ["" if value is None and name not in _NULLABLE else value for name, value in zip(_KNOWN, row, strict=True)]
+    values: list[Any] = ["" if value is None and name not in _NULLABLE else value for name, value in zip(_KNOWN, row, strict=True)]
     return Known(*values)
 
 

@@ -2,7 +2,7 @@
 
 Without tables: `Principal` is a value, and who makes one from a request is named in settings. Every request, command,
 task and consumer that acts for somebody goes through `tenant_context`, the only door to a tenant's rows. Each app's
-routes are made by `route`, which registers roles, scope and evidence with them; a route without an entry stops start-up.
+routes are made by `route`, which registers roles, scopes and evidence; a route without an entry stops start-up.
 """
 
 import time
@@ -19,16 +19,17 @@ from django.conf import settings
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, URLResolver, get_resolver, re_path
 from django.urls import path as django_path
-from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.utils.module_loading import import_string
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from kvconsole.infra import boot, sql
+from kvconsole.infra.addresses import client_address as client_address
+from kvconsole.infra.proof import to_proof
 
 TENANT_PLANE, FLEET_PLANE = "tenant", "default"
 TENANT_ROLES = frozenset({"tenant-admin", "tenant-member", "gateway"})
@@ -115,8 +116,8 @@ def current_principal() -> Principal | None:
 def tenant_context(principal: Principal) -> Iterator[str]:
     """One transaction in which the database itself shows what the principal's tenant may see, and nothing else.
 
-    A tenant's principal works as kv_tenant with the tenant sealed (`sql.enter`) until the end of the transaction, staff of the fleet
-    as kv_operator. Nested for the same plane it is a savepoint, and the outer tenant is set again afterwards.
+    A tenant's principal works as kv_tenant with the tenant sealed (`sql.enter`) until the end of the transaction,
+    staff of the fleet as kv_operator. Nested for the same plane it is a savepoint, and the outer tenant is set again afterwards.
     Not for streaming responses: they are read after the block has ended.
 
     Yields:
@@ -352,19 +353,8 @@ class PrincipalMiddleware:
         if code is None:
             return None
         if code == "step-up-required" and not request.path.startswith("/api/"):
-            return _to_step_up(request)
+            return to_proof(request)
         return rest.refuse(request, rest.Problem(code))
-
-
-def _to_step_up(request: HttpRequest) -> HttpResponseBase:
-    """The page that asks for a proof, and comes back; a form is not sent again by itself."""
-    back = request.get_full_path() if request.method == "GET" else request.headers.get("Referer", "")
-    if not url_has_allowed_host_and_scheme(back, {request.get_host()}, require_https=request.is_secure()):
-        back = settings.LOGIN_REDIRECT_URL
-    where = f"{settings.STEP_UP_URL}?{urlencode({'next': back})}"
-    if request.headers.get("HX-Request"):
-        return HttpResponse(headers={"HX-Redirect": where})
-    return HttpResponseRedirect(where)
 
 
 def _leave_evidence(request: HttpRequest, principal: Principal | None, response: HttpResponseBase) -> None:

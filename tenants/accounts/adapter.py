@@ -59,7 +59,7 @@ class Accounts(DefaultAccountAdapter):  # type: ignore[misc]
         known = LoginBackend().get_user(user.pk)
         if known is None:  # suspended between two steps of the log-in
             raise ImmediateHttpResponse(HttpResponseRedirect(reverse("account_login")))
-        known.backend = BACKEND  # type: ignore[attr-defined]
+        known.backend = BACKEND
         _, methods = session_proof(request.session)
         with tenant_context(system("web")):
             services.logged_in(who=user_principal(known), method="+".join(sorted(methods)) or "password")
@@ -70,7 +70,8 @@ class Accounts(DefaultAccountAdapter):  # type: ignore[misc]
         """Where the person wanted to go; first to a password of their own, where somebody else made it."""
         if user.password_initial:
             return HttpResponseRedirect(reverse("page-password"))
-        return super().post_login(request, user, **kwargs)
+        response: HttpResponse = super().post_login(request, user, **kwargs)
+        return response
 
     def get_login_redirect_url(self, request: HttpRequest) -> str:
         """The overview; a tenant's people start in their tenant's portal, where there is one."""

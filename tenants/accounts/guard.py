@@ -9,6 +9,7 @@ there is nothing to guess: who is made to wait by somebody else can still come i
 import math
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from django.db import connections
 
@@ -52,7 +53,8 @@ def begin(*, account: str, address: str, kind: str = "account") -> Attempt:
     keys = (private("guess", kind, name), private("guess", "address", neighbourhood(address)))
     free = [FREE[kind], FREE["address"]]
     with connections[FLEET_PLANE].cursor() as cursor:
-        cursor.execute(named("tenants")["guess_begin"], (list(keys), free, QUIET, MOST))
+        values: list[Any] = [list(keys), free, QUIET, MOST]
+        cursor.execute(named("tenants")["guess_begin"], values)
         wait = float(cursor.fetchone()[0])
     if wait > 0:
         raise Problem("too-many-attempts", retry_after_seconds=math.ceil(wait))

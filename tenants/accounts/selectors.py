@@ -82,7 +82,7 @@ def people(*, tenant_id: UUID | None = None, fleet: bool = False, kind: str = ""
     if tenant_id is not None:
         found = found.filter(tenant_id=tenant_id)
     if fleet:
-        found = found.filter(tenant_id=None)
+        found = found.filter(tenant__isnull=True)
     return found.filter(kind=kind) if kind else found
 
 

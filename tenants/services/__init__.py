@@ -16,6 +16,7 @@ from tenants.services.key_lease import KeyLeases, fence_acknowledge, key_leases_
 from tenants.services.model import adapter_register, epoch_create, model_register
 from tenants.services.namespace import generation_bump, namespace_resolve
 from tenants.services.person import (
+    How,
     invitation_accept,
     invitation_renew,
     invited,
@@ -45,6 +46,7 @@ from tenants.services.token import (
 )
 
 __all__ = [
+    "How",
     "EpochHeld",
     "KeyLeases",
     "adapter_register",
