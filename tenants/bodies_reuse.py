@@ -108,7 +108,7 @@ class LineageOut(serializers.Serializer[Any]):
 class RolloutIn(Strict):
     """Body of PUT /models/{name}/rollout: epoch → whole per cent of new requests, together 100."""
 
-    shares = serializers.DictField(child=serializers.IntegerField(), max_length=100)
+    shares = serializers.DictField(child=serializers.IntegerField())
     horizon_seconds = serializers.IntegerField(
         min_value=HORIZON_SECONDS[0], max_value=HORIZON_SECONDS[1], default=DEFAULT_HORIZON_SECONDS
     )

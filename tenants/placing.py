@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from tenants.constants import ERASURE_SCOPES
-from tenants.models import Namespace, Tenant
+from tenants.models import Namespace, ShareGroup, Tenant
 
 
 class TenantPlace(msgspec.Struct, frozen=True):
@@ -56,13 +56,19 @@ def namespace_places(digests: Collection[bytes]) -> dict[bytes, NamespacePlace]:
     """The registered ones among these namespaces."""
     if not digests:
         return {}
-    found = Namespace.objects.filter(digest__in=list(digests)).values_list(
-        "digest", "data_class", *(f"tenant__{name}" for name in _TENANT)
+    found = list(
+        Namespace.objects.filter(digest__in=list(digests)).values_list(
+            "digest", "data_class", "share_group", *(f"tenant__{name}" for name in _TENANT)
+        )
     )
+    groups = {row[2] for row in found if row[2]}
+    regions = dict(ShareGroup.objects.filter(id__in=groups).values_list("id", "residency")) if groups else {}
     seen: dict[UUID, TenantPlace] = {}
     out = {}
-    for digest, data_class, *tenant in found:
+    for digest, data_class, group, *tenant in found:
         place = seen.setdefault(tenant[0], _place(tuple(tenant)))
+        if group:  # it is the platform's, but stays where its members must stay
+            place = msgspec.structs.replace(place, residency=regions.get(group, place.residency))
         out[bytes(digest)] = NamespacePlace(bytes(digest), data_class, place)
     return out
 

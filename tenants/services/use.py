@@ -4,9 +4,9 @@ Called whenever a namespace is resolved, so it must cost nothing nearly always: 
 """
 
 import threading
-import time
 from datetime import datetime
 from functools import partial
+from time import monotonic
 from uuid import UUID
 
 from django.db import connections, transaction
@@ -27,7 +27,7 @@ def epoch_used(*, tenant_id: UUID, model_id: UUID, epoch: int, adapter_digest: s
     Returns:
         Whether a row was written now, in the current transaction.
     """
-    use, clock = (tenant_id, model_id, epoch, adapter_digest, now.toordinal()), time.monotonic()
+    use, clock = (tenant_id, model_id, epoch, adapter_digest, now.toordinal()), monotonic()
     if clock - _told.get(use, -QUIET_SECONDS) < QUIET_SECONDS:
         return False
     values = {

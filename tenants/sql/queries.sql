@@ -3,14 +3,17 @@
 SELECT * FROM tenants_lookup(%s, %s, %s)
 
 -- name: namespaces
--- What the other rooms need of a namespace. Joins by primary keys; the filter is added by the caller.
-SELECT n.id, n.tenant_id, n.digest, n.generation, n.min_gen, n.label, m.name, n.model_epoch, t.slug, m.block_tokens,
+-- What the other rooms need of a namespace. Joins by ids; the filter is added by the caller. A member of a share group
+-- sees the group's namespace, but not the row of the platform, whose it is.
+SELECT n.id, n.tenant_id, n.digest, n.generation, n.min_gen, n.label, m.name, n.model_epoch,
+       coalesce(t.slug, 'platform'), m.block_tokens,
        m.bytes_per_token, n.state, n.key_scheme,
        CASE WHEN jsonb_array_length(m.per_group) = 1 AND m.per_group->0->>'ratio' = '1'
             THEN (m.per_group->0->>'bytes_per_token')::bigint ELSE 0 END
   FROM tenants_namespace n
   JOIN tenants_model m ON m.id = n.model_id
-  JOIN tenants_tenant t ON t.id = n.tenant_id
+  LEFT JOIN tenants_tenant t ON t.id = n.tenant_id
+  LEFT JOIN tenants_sharegroup g ON g.id = n.share_group
 
 -- name: fences_after
 -- The highest fence of each namespace behind a position, and the newest position. Index: primary key.
