@@ -47,11 +47,13 @@ WHERE n.nspname = 'public' AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.
        AND NOT (c.relkind = 'v' AND coalesce(c.reloptions, '{{}}') && ARRAY['security_invoker=true', 'security_invoker=on']))
 ORDER BY 1
 """
-# A unique or foreign key whose check the tenant's role can provoke must begin with the tenant, or it is an oracle.
+# A unique or foreign key whose check the tenant's role can provoke must begin with the tenant, or it is an oracle;
+# or a trigger sees to it that the role can give only keys of its own (tenants/sql/own_names.sql).
 _ORACLES = f"""
 SELECT c.relname || '.' || i.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_index x ON x.indrelid = c.oid AND x.indisunique JOIN pg_class i ON i.oid = x.indexrelid
 WHERE {_OF_TENANTS} AND c.relname <> 'tenants_tenant'
+  AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname = 'own_names' AND t.tgenabled = 'O')
   AND (SELECT attname FROM pg_attribute WHERE attrelid = c.oid AND attnum = x.indkey[0]) IS DISTINCT FROM 'tenant_id'
   AND NOT EXISTS (
         SELECT FROM unnest(x.indkey::int2[]) k WHERE k > 0

@@ -82,6 +82,7 @@ class Migration(migrations.Migration):
             " GENERATED ALWAYS AS (COALESCE(tenant_id, '00000000-0000-7000-8000-000000000001'::uuid)) STORED",
             "ALTER TABLE tenants_user ADD CONSTRAINT tenants_user_owner UNIQUE (owner_id, id)",
         ),
+        script("tenants", "own_names.sql"),
         *tenant_keys("tenants_token"),
         sql(*parent_key("tenants_token", "user", "user_id", "tenants_user", shared=True, parents_tenant="owner_id")),
         sql(
