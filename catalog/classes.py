@@ -53,8 +53,8 @@ def class_rules_set(*, tenant: TenantPlace, rules: Mapping[str, Rule], actor: Pr
             ClassRule.objects.create(
                 tenant_id=tenant.id,
                 data_class=name,
-                tiers=None if rule.tiers is None else sorted(rule.tiers, key=list(TIERS).index),
-                regions=None if rule.regions is None else sorted(rule.regions),
+                tiers=_view(rule, False).tiers,
+                regions=_view(rule, False).regions,
                 min_protection=rule.min_protection,
             )
         view = class_rules_view(tenant=tenant)
@@ -88,5 +88,5 @@ def _check(tenant: TenantPlace, name: str, rule: Rule) -> None:
 
 
 def _view(rule: Rule, built_in: bool) -> RuleView:
-    tiers = None if rule.tiers is None else sorted(rule.tiers, key=list(TIERS).index)
+    tiers = None if rule.tiers is None else [str(t) for t in TIERS if t in rule.tiers]
     return RuleView(tiers, None if rule.regions is None else sorted(rule.regions), rule.min_protection, built_in)

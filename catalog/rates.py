@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connections
@@ -116,7 +116,7 @@ def deletion_take(tenant_id: UUID, *, now: datetime) -> None:
 
 
 def _take(tenant_id: UUID, kind: str, window: int, lot: int, limit: int) -> bool:
-    values = {"tenant": tenant_id, "kind": kind, "window": window, "lot": lot, "limit": limit}
+    values: dict[str, Any] = {"tenant": tenant_id, "kind": kind, "window": window, "lot": lot, "limit": limit}
     with connections[FLEET_PLANE].cursor() as cursor:
         cursor.execute(_TAKE, values)
         return cursor.fetchone() is not None

@@ -99,7 +99,7 @@ class Sender:
         ingest: Sequence[Ingest],
         digest_seconds: float = 10.0,
         flush_seconds: float = FLUSH_SECONDS,
-        on_allowances: Callable[[dict[str, Any]], object] = lambda allowances: None,
+        on_allowances: Callable[[dict[str, Any]], object] = lambda allowances: False,  # who cannot keep to them
         refused: Callable[[], list[dict[str, Any]]] = list,
     ) -> None:
         self.node, self.outboxes, self.ring = node, list(outboxes), ring

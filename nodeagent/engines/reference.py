@@ -46,7 +46,7 @@ def hash_tokens(hash_id: int, count: int, seed: int) -> bytes:
 
 def describe() -> dict[str, Any]:
     """What an agent with this engine tells at enrolment."""
-    capabilities = {"inventory": True, "digest": True, "emulated": ["hbm", "time"]}
+    capabilities = {"inventory": True, "digest": True, "allowances": True, "emulated": ["hbm", "time"]}
     return {"kind": "reference", "version": VERSION, "capabilities": capabilities}
 
 
