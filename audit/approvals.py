@@ -7,7 +7,6 @@ owner finds what it was not woken for.
 
 from collections.abc import Mapping
 from datetime import datetime
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -128,7 +127,7 @@ def approval_decide(*, approval_id: UUID, approve: bool, actor: Principal, now: 
             },
             flags=APPROVAL,
         )
-        transaction.on_commit(partial(_wake_owner, found.kind, found.object_id), using=plane(), robust=True)
+        transaction.on_commit(lambda: _wake_owner(found.kind, found.object_id), using=plane(), robust=True)
     return found
 
 

@@ -111,7 +111,8 @@ def namespace_resolve(
         **kept,
     )
     digest = namespace_digest(spec)
-    epoch_used(tenant_id=of.tenant_id, model_id=_there(of), epoch=epoch, adapter_digest=lora, now=now)
+    model_id = _there(of)
+    epoch_used(tenant_id=of.tenant_id, model_id=model_id, epoch=epoch, adapter_digest=lora, now=now)
     found = _by_digest(PLATFORM if group else of.tenant_id, digest)
     if found is not None:
         return found
@@ -119,7 +120,7 @@ def namespace_resolve(
         tenant_id=PLATFORM if group else of.tenant_id,
         digest=digest,
         spec=msgspec.to_builtins(spec),
-        model_id=of.model_id,
+        model_id=model_id,
         model_epoch=epoch,
         adapter_id=of.adapter_id,
         key_scheme=key_scheme,
@@ -131,7 +132,7 @@ def namespace_resolve(
 
 
 def _context(tenant: Tenant | str, model: Model | str, adapter: str) -> Context:
-    values = {
+    values: dict[str, Any] = {
         "tenant": tenant.slug if isinstance(tenant, Tenant) else tenant,
         "model": model.name if isinstance(model, Model) else model,
         "adapter": adapter,

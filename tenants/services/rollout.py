@@ -6,6 +6,7 @@ catalog, which knows bytes, tells this app, which may not ask it.
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -117,7 +118,7 @@ def _record(model: Model, rollout: Rollout, actor: Principal | None) -> None:
 def epoch_bytes_put(*, rows: Sequence[EpochHeld], now: datetime) -> None:
     """What the fleet holds of these epochs is known for this minute; what is older than 30 days is forgotten."""
     minute = now.replace(second=0, microsecond=0)
-    values = {
+    values: dict[str, Any] = {
         "tenants": [r.tenant_id for r in rows],
         "models": [r.model_id for r in rows],
         "epochs": [r.epoch for r in rows],

@@ -5,8 +5,8 @@ Called whenever a namespace is resolved, so it must cost nothing nearly always: 
 
 import threading
 from datetime import datetime
-from functools import partial
 from time import monotonic
+from typing import Any
 from uuid import UUID
 
 from django.db import connections, transaction
@@ -30,7 +30,7 @@ def epoch_used(*, tenant_id: UUID, model_id: UUID, epoch: int, adapter_digest: s
     use, clock = (tenant_id, model_id, epoch, adapter_digest, now.toordinal()), monotonic()
     if clock - _told.get(use, -QUIET_SECONDS) < QUIET_SECONDS:
         return False
-    values = {
+    values: dict[str, Any] = {
         "tenant": tenant_id,
         "model": model_id,
         "epoch": epoch,
@@ -40,7 +40,7 @@ def epoch_used(*, tenant_id: UUID, model_id: UUID, epoch: int, adapter_digest: s
     }
     with connections[plane()].cursor() as cursor:
         cursor.execute(named("tenants")["epoch_used"], values)
-    transaction.on_commit(partial(_remember, use, clock), using=plane(), robust=True)
+    transaction.on_commit(lambda: _remember(use, clock), using=plane(), robust=True)
     return True
 
 
