@@ -5,15 +5,16 @@ from typing import Any
 from allauth.socialaccount.providers.openid_connect import views as openid
 
 from frontend import accounts, views
+from frontend.tenancy.urls import urlpatterns as tenancy_routes
 from kvconsole.infra.access import ANY, PUBLIC, audited, counted, route
 
 FLEET_ROLES = ("viewer", "operator", "destructive-operator", "approver", "auditor")
 
-SAFE = {"GET": counted(ANY)}
+SAFE: dict[str, Any] = {"GET": counted(ANY)}
 MANAGE: dict[str, Any] = {"step_up": True, "scope": "account:manage"}
-PROVEN = {"GET": counted(ANY, **MANAGE), "POST": audited(ANY, **MANAGE)}
-DOOR = {"GET": counted(PUBLIC), "POST": audited(PUBLIC)}
-GONE = {"POST": PROVEN["POST"]}
+PROVEN: dict[str, Any] = {"GET": counted(ANY, **MANAGE), "POST": audited(ANY, **MANAGE)}
+DOOR: dict[str, Any] = {"GET": counted(PUBLIC), "POST": audited(PUBLIC)}
+GONE: dict[str, Any] = {"POST": PROVEN["POST"]}
 # Names without `page-` are those that allauth itself looks up.
 account_routes = [
     route("login", accounts.LogIn.as_view(), "page-login", **DOOR),
@@ -43,6 +44,7 @@ urlpatterns = [
     route("nodes", views.nodes, "page-nodes", GET=counted(*FLEET_ROLES)),
     route("nodes/<str:name>", views.node, "page-node", GET=counted(*FLEET_ROLES)),
     *account_routes,
+    *tenancy_routes,
     route("preferences", views.preferences, "page-preferences", POST=counted(PUBLIC)),
     route("docs/ui", views.component_sheet, "page-ui", GET=counted(PUBLIC)),
     route("docs/problems", views.problems, "page-problems", GET=counted(PUBLIC)),

@@ -13,11 +13,11 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 
 from catalog import selectors
-from frontend import pages, preference, wording
+from frontend import context, formats, pages, preference, wording
 from frontend.problems import PROBLEMS
 from frontend.problems import problem as meaning
 from kvconsole.infra import rest
-from kvconsole.infra.access import principal_of
+from kvconsole.infra.access import principal_of, rule_for
 
 
 @never_cache
@@ -92,8 +92,16 @@ def problem(request: HttpRequest, code: str) -> HttpResponse:
 
 def refusal(request: HttpRequest, code: str, status: int) -> HttpResponse:
     """The page that says what a code means."""
-    context = {"code": code, "problem": meaning(code), "status": status, "request_id": rest.request_id()}
-    return render(request, "frontend/error.html", context, status=status)
+    shown = {"code": code, "problem": meaning(code), "status": status, "request_id": rest.request_id()}
+    return render(request, "frontend/error.html", {**shown, "needed": needed(request)}, status=status)
+
+
+def needed(request: HttpRequest) -> str:
+    """The roles that may do what was asked for, in words; "" = it is for everybody, or nothing."""
+    match = request.resolver_match
+    rule = rule_for(match.url_name if match else None, request.method or "")
+    roles = [str(word) for role, word in wording.USER_ROLES.items() if rule and role in rule.roles]
+    return formats.either(roles)
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponseBase:
@@ -104,7 +112,10 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """Names the roles that may see the page, and who grants them."""
+    """Names the roles that may see the page, and who grants them; a tenant's own people begin at their portal."""
+    principal = principal_of(request)
+    if principal and principal.tenant_slug and request.path == "/":
+        return HttpResponseRedirect(context.home(principal))
     return refusal(request, "forbidden", 403)
 
 
@@ -119,5 +130,5 @@ def broken(request: HttpRequest) -> HttpResponseBase:
     code, status = ("unavailable", 503) if away else ("internal", 500)
     if request.path.startswith("/api/"):
         return rest.problem_response(rest.Problem(code))
-    context = {"code": code, "problem": PROBLEMS[code], "status": status, "request_id": rest.request_id()}
-    return render(None, "frontend/error_bare.html", context, status=status)
+    shown = {"code": code, "problem": PROBLEMS[code], "status": status, "request_id": rest.request_id()}
+    return render(None, "frontend/error_bare.html", shown, status=status)

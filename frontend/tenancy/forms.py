@@ -85,7 +85,7 @@ def _field(pointer: str) -> str:
     parts = pointer.strip("/").split("/")
     if parts[0] == "tiers" and len(parts) == 3:
         return f"{parts[1]}_{parts[2].removesuffix('_bytes')}"
-    return parts[0]
+    return parts[-1] if parts[0] == "tiers" else parts[0]
 
 
 def typed(data: QueryDict | Mapping[str, Any], *names: str, many: tuple[str, ...] = ()) -> Form:

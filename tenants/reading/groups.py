@@ -1,11 +1,13 @@
 """Reads share groups as who asks may see them."""
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from audit.approvals import approval_of, approval_state
+from audit.approvals import approval_state, approvals
 from kvconsole.infra.access import FLEET_PLANE, plane
 from tenants.models import ShareGroup, ShareMember
 
@@ -32,9 +34,21 @@ class GroupView(msgspec.Struct, frozen=True):
 
 def group_view(group: ShareGroup, *, now: datetime) -> GroupView:
     """One group."""
+    return _views([group], now)[0]
+
+
+def _views(groups: Sequence[ShareGroup], now: datetime) -> list[GroupView]:
+    """The groups; two queries for all their members and approvals."""
     fleet = plane() == FLEET_PLANE
-    members = list(ShareMember.objects.filter(group=group).order_by("slug").values_list("slug", flat=True))
-    approval = approval_of("share_group", str(group.id)) if fleet else None
+    members: dict[UUID, list[str]] = {}
+    for group_id, slug in ShareMember.objects.filter(group__in=groups).order_by("slug").values_list("group_id", "slug"):
+        members.setdefault(group_id, []).append(slug)
+    asked = approvals().filter(kind="share_group", object_id__in=[str(g.id) for g in groups]) if fleet else ()
+    found = {approval.object_id: approval for approval in asked}
+    return [_view(g, members.get(g.id, []), found.get(str(g.id)), fleet, now) for g in groups]
+
+
+def _view(group: ShareGroup, members: list[str], approval: Any, fleet: bool, now: datetime) -> GroupView:
     over = group.state == "approved" and group.expires_at <= now
     return GroupView(
         id=group.id,
@@ -55,9 +69,12 @@ def group_view(group: ShareGroup, *, now: datetime) -> GroupView:
     )
 
 
-def share_groups(*, now: datetime, limit: int = 500) -> list[GroupView]:
-    """The groups that the current plane shows, newest first."""
-    return [group_view(g, now=now) for g in ShareGroup.objects.order_by("-requested_at", "-id")[:limit]]
+def share_groups(*, now: datetime, limit: int = 500, tenant_id: UUID | None = None) -> list[GroupView]:
+    """The groups that the current plane shows, newest first; those of one tenant where it is named."""
+    rows = ShareGroup.objects.order_by("-requested_at", "-id")
+    if tenant_id is not None:
+        rows = rows.filter(id__in=ShareMember.objects.filter(tenant_id=tenant_id).values("group_id"))
+    return _views(list(rows[:limit]), now)
 
 
 def share_group(group_id: UUID, *, now: datetime) -> GroupView | None:
