@@ -37,9 +37,10 @@ add_codes(
     }
 )
 _FOUND = (
-    *("id", "tenant_id", "digest", "model_id", "model_epoch", "label", "generation", "min_gen", "state"),
-    *("key_scheme", "share_group"),
+    *("id", "tenant_id", "digest", "model_id", "model_epoch", "label", "generation", "min_gen", "key_scheme"),
+    *("share_group", "state"),
 )
+"""Columns of the query `namespace_by_digest`, in the order of the model's fields."""
 
 
 class Context(msgspec.Struct, frozen=True):

@@ -94,8 +94,8 @@ SELECT t.id, t.erasure_scope, t.classes, t.state,
  WHERE t.slug = %(tenant)s
 
 -- name: namespace_by_digest
--- One namespace. Index: the unique digest.
-SELECT id, tenant_id, digest, model_id, model_epoch, label, generation, min_gen, state, key_scheme, share_group
+-- One namespace, its columns in the order of the table. Index: tenants_namespace_digest.
+SELECT id, tenant_id, digest, model_id, model_epoch, label, generation, min_gen, key_scheme, share_group, state
   FROM tenants_namespace WHERE tenant_id = %s AND digest = %s
 
 -- name: grants_of
