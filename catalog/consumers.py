@@ -63,7 +63,7 @@ def same_origin(scope: dict[str, Any]) -> bool:
 
 
 class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
-    """One socket. It holds no database connection and no queue; its principal is asked for again each 30 s."""
+    """One socket. It holds no database connection and no queue; its principal is asked for again within 30 s."""
 
     channel_layer_alias = "none"  # frames come from the process's hub, not through a layer of channels per socket
 

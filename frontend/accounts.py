@@ -15,7 +15,6 @@ from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.internal.flows import generate_recovery_codes, view_recovery_codes
 from allauth.mfa.totp.internal.flows import activate_totp, deactivate_totp
 from allauth.mfa.totp.views import ActivateTOTPView
-from allauth.mfa.webauthn.forms import AddWebAuthnForm, AuthenticateWebAuthnForm, ReauthenticateWebAuthnForm
 from allauth.mfa.webauthn.internal import auth as webauthn
 from allauth.mfa.webauthn.internal import flows as passkeys
 from allauth.mfa.webauthn.views import LoginWebAuthnView
@@ -144,6 +143,7 @@ class SecondFactor(Door, AuthenticateView):  # type: ignore[misc]
 
     template_name = "frontend/account/factor.html"
     form_class = forms.FactorForm
+    webauthn_form_class = forms.PasskeyFactorForm
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """What the person has."""
@@ -154,6 +154,8 @@ class SecondFactor(Door, AuthenticateView):  # type: ignore[misc]
 
 class PasskeyLogIn(Door, LoginWebAuthnView):  # type: ignore[misc]
     """A passkey is name, password and second factor in one."""
+
+    form_class = forms.PasskeyLogInForm
 
     def form_invalid(self, form: Any) -> HttpResponse:
         """Asked again."""
@@ -243,12 +245,12 @@ class Confirm(Own, TemplateView):
                 return None
             record_authentication(request, self.user, "password", reauthenticated=True)
             return "password"
-        kind = forms.ConfirmForm if "code" in request.POST else ReauthenticateWebAuthnForm
+        kind = forms.ConfirmForm if "code" in request.POST else forms.PasskeyConfirmForm
         form = kind(request.POST, user=self.user)
         if not form.is_valid():
             return None
         form.save()
-        return "webauthn" if isinstance(form, AuthenticateWebAuthnForm) else str(form.authenticator.type)
+        return "webauthn" if isinstance(form, forms.PasskeyConfirmForm) else str(form.authenticator.type)
 
 
 class Password(Own, FormView):  # type: ignore[type-arg]
@@ -286,7 +288,7 @@ class Passkeys(Own, FormView):  # type: ignore[type-arg]
     """A passkey is taken into use: one that can be found without a name, and checks who uses it."""
 
     template_name = "frontend/account/passkey.html"
-    form_class = AddWebAuthnForm
+    form_class = forms.PasskeyForm
 
     def get_form_kwargs(self) -> dict[str, Any]:
         """Whose it is."""

@@ -65,6 +65,19 @@ PROBLEMS: dict[str, Problem] = {
     "unsupported-media-type": Problem(_("This call does not take such a body"), REQUEST, CHANGED),
     "rate-limited": Problem(_("Too many requests"), REQUEST, LATER),
     "slug-lookalike": Problem(_("Another tenant's short name looks the same"), REQUEST, CHANGED),
+    "requests-quota-exceeded": Problem(_("The tenant's requests per second are used up"), REQUEST, LATER),
+    "deletions-quota-exceeded": Problem(_("The tenant's deletions per hour are used up"), REQUEST, LATER),
+    "quota-below-use": Problem(_("The quota is below what the tenant holds now"), REQUEST, CHANGED),
+    "tenant-holds-bytes": Problem(
+        _("The tenant still holds blocks"),
+        _("Nothing was changed. Delete its blocks first, or let nodes evict them: set its quotas to 0 with evict."),
+        LATER,
+    ),
+    "tenant-not-node-isolated": Problem(
+        _("Only a tenant whose isolation is node has nodes of its own"), REQUEST, CHANGED
+    ),
+    "node-dedicated": Problem(_("The node is another tenant's own"), REQUEST, CHANGED),
+    "node-holds-others": Problem(_("The node holds blocks of other tenants"), REQUEST, CHANGED),
     "slug-taken": Problem(_("Another tenant has this short name"), REQUEST, CHANGED),
     "username-taken": Problem(_("Somebody else has this log-in name"), REQUEST, CHANGED),
     "username-lookalike": Problem(_("Somebody else's log-in name looks the same"), REQUEST, CHANGED),
@@ -154,6 +167,7 @@ PROBLEMS: dict[str, Problem] = {
     "unknown-keys": Problem(_("The item speaks of blocks that were not known"), FOLDED, NONE),
     "illegal-transition": Problem(_("The block cannot go to that state"), FOLDED, NONE),
     "parent-mismatch": Problem(_("The block was first reported behind another parent"), FOLDED, NONE),
+    "misplaced-blocks": Problem(_("The blocks are where their class, region or isolation bars them"), FOLDED, NONE),
     "stale-generation": Problem(_("The blocks are of a fenced generation"), FOLDED, NONE),
 }
 

@@ -15,6 +15,12 @@ from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.forms import ActivateTOTPForm
 from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value
 from allauth.mfa.utils import decrypt
+from allauth.mfa.webauthn.forms import (
+    AddWebAuthnForm,
+    AuthenticateWebAuthnForm,
+    LoginWebAuthnForm,
+    ReauthenticateWebAuthnForm,
+)
 from django import forms
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
@@ -100,6 +106,55 @@ class FactorForm(_Guarded, AuthenticateForm):  # type: ignore[misc]
 
 class ConfirmForm(_Guarded, ReauthenticateForm):  # type: ignore[misc]
     """A fresh proof by code."""
+
+
+class _Careful:
+    def clean_credential(self) -> Any:
+        """The authenticator that signed.
+
+        Raises:
+            ValidationError: it is none of the person's, or what came is no answer of a browser at all.
+        """
+        try:
+            return super().clean_credential()  # type: ignore[misc]
+        except (LookupError, AttributeError, TypeError, ValueError, ArithmeticError) as e:
+            raise ValidationError("malformed", code="incorrect_code") from e
+
+
+class PasskeyLogInForm(_Careful, LoginWebAuthnForm):  # type: ignore[misc]
+    """A passkey instead of name and password."""
+
+
+class PasskeyFactorForm(_Careful, AuthenticateWebAuthnForm):  # type: ignore[misc]
+    """A passkey as the second step."""
+
+
+class PasskeyConfirmForm(_Careful, ReauthenticateWebAuthnForm):  # type: ignore[misc]
+    """A fresh proof by passkey."""
+
+
+class PasskeyForm(AddWebAuthnForm):  # type: ignore[misc]
+    """A passkey is taken into use; of what the browser says only what is needed is kept."""
+
+    def clean_credential(self) -> dict[str, Any]:
+        """What is kept of it."""
+        given = self.cleaned_data["credential"]
+        try:
+            parts = {name: str(given["response"][name])[:8192] for name in ("clientDataJSON", "attestationObject")}
+            ids = {name: str(given[name])[:2048] for name in ("id", "rawId")}
+            rk = bool(given.get("clientExtensionResults", {}).get("credProps", {}).get("rk"))
+        except (LookupError, AttributeError, TypeError) as e:
+            raise ValidationError("malformed", code="incorrect_code") from e
+        if any("\0" in text for text in (*parts.values(), *ids.values())):
+            raise ValidationError("malformed", code="incorrect_code")
+        return {**ids, "type": "public-key", "response": parts, "clientExtensionResults": {"credProps": {"rk": rk}}}
+
+    def clean(self) -> dict[str, Any]:
+        """It answers our challenge."""
+        try:
+            return super().clean() or {}
+        except (LookupError, AttributeError, TypeError, ValueError, ArithmeticError) as e:
+            raise ValidationError("malformed", code="incorrect_code") from e
 
 
 class TotpForm(ActivateTOTPForm):  # type: ignore[misc]
