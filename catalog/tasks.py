@@ -7,7 +7,7 @@ from uuid import UUID
 
 from celery import shared_task  # type: ignore[import-untyped]
 
-from catalog import fleet, refused
+from catalog import epochs, fleet, refused
 
 HOLDER = f"{socket.gethostname()}/{os.getpid()}"
 
@@ -35,3 +35,9 @@ def nodes_reconcile() -> None:
 def attempts_tell() -> None:
     """What nodes did not take is in the trail."""
     refused.attempts_tell(now=datetime.now(UTC))
+
+
+@shared_task(name="catalog.epoch_bytes_tell")  # type: ignore[untyped-decorator]
+def epoch_bytes_tell() -> None:
+    """What the fleet holds of each model epoch is known."""
+    epochs.epoch_bytes_tell(now=datetime.now(UTC))

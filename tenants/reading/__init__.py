@@ -4,7 +4,6 @@ For REST and pages; all on the connection of the current plane, so a tenant sees
 """
 
 from tenants.reading.explanation import Explanation, NamespaceView, explanation
-from tenants.reading.groups import GroupView, group_view, share_group, share_groups
 from tenants.reading.families import (
     AdapterView,
     EpochView,
@@ -12,10 +11,13 @@ from tenants.reading.families import (
     ModelView,
     UseView,
     epochs_of,
+    fences_of,
     lineage,
     models,
+    namespace_epochs,
     uses_of,
 )
+from tenants.reading.groups import GroupView, group_view, share_group, share_groups
 from tenants.reading.rollouts import Point, RolloutEpoch, RolloutView, rollout, rollout_of, rollout_tag
 
 __all__ = [
@@ -32,9 +34,11 @@ __all__ = [
     "UseView",
     "epochs_of",
     "explanation",
+    "fences_of",
     "group_view",
     "lineage",
     "models",
+    "namespace_epochs",
     "rollout",
     "rollout_of",
     "rollout_tag",

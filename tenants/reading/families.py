@@ -1,12 +1,13 @@
 """Reads models with their families, epochs, adapters, and who used which of them when."""
 
+from collections.abc import Collection
 from datetime import datetime
 from uuid import UUID
 
 import msgspec
 from django.db.models import Max, Min, QuerySet
 
-from tenants.models import Adapter, Epoch, EpochUse, Model
+from tenants.models import Adapter, Epoch, EpochUse, FenceEntry, Model, Namespace
 from tenants.selectors import tenant_slugs
 
 
@@ -141,3 +142,17 @@ def _model_views(rows: list[Model]) -> list[ModelView]:
         )
         for m in rows
     ]  # fmt: skip
+
+
+def namespace_epochs(ids: Collection[UUID]) -> dict[UUID, tuple[UUID, UUID, int]]:
+    """Namespace → (tenant of its model, its model, epoch)."""
+    rows = Namespace.objects.filter(id__in=list(ids)).values_list("id", "model__tenant_id", "model_id", "model_epoch")
+    return {id_: (tenant, model, epoch) for id_, tenant, model, epoch in rows}
+
+
+def fences_of() -> dict[UUID, list[tuple[int, datetime]]]:
+    """Namespace → its fences, each with when it was raised."""
+    found: dict[UUID, list[tuple[int, datetime]]] = {}
+    for namespace, min_gen, at in FenceEntry.objects.values_list("namespace_id", "min_gen", "at"):
+        found.setdefault(namespace, []).append((min_gen, at))
+    return found
