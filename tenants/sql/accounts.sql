@@ -52,7 +52,7 @@ CREATE TRIGGER forget AFTER UPDATE OF removed_at ON tenants_user FOR EACH ROW
 WHEN (NEW.removed_at IS NOT NULL AND OLD.removed_at IS NULL) EXECUTE FUNCTION tenants_user_forget();
 
 -- A tenant's administrator works as kv_tenant: it makes people of its own tenant, with roles of tenants only.
-GRANT SELECT (kind, password_initial, removed_at),
+GRANT SELECT (kind, password_initial, removed_at, owner_id),
       INSERT (id, username, lookalike, kind, password, email, tenant_id, roles, language, theme, is_active,
               password_initial, removed_at, created_at, last_login),
       UPDATE (username, lookalike, password, email, roles, is_active, password_initial, removed_at)
