@@ -77,6 +77,12 @@ def limits(tenant_id: UUID) -> Limits:
     return known
 
 
+def unlimited(tenant_id: UUID) -> bool:
+    """Whether this process knows, without asking, that the tenant's requests have no limit."""
+    at, known = _limits.get(tenant_id, (-KEPT_SECONDS, Limits(0, 0)))
+    return time.monotonic() - at < KEPT_SECONDS and known.requests_per_second is None
+
+
 def request_taken(tenant_id: UUID, *, now: float) -> bool:
     """Whether the tenant may make one more request in this second; it is counted if so. `now`: Unix seconds."""
     limit, window = limits(tenant_id).requests_per_second, int(now)

@@ -13,7 +13,7 @@ from audit.services import portable
 from kvconsole.infra.access import Principal, audited, counted, current_principal, route
 from kvconsole.infra.calls import call, page_of
 from kvconsole.infra.rest import Problem, etag
-from tenants import selectors, services
+from tenants import hot, selectors, services
 from tenants.bodies import (
     EpochIn,
     EpochNumber,
@@ -36,7 +36,11 @@ from tenants.models import Epoch, Model, Tenant
 
 FLEET_READERS = ("viewer", "operator", "destructive-operator", "approver", "auditor")
 TENANT_READERS = (*FLEET_READERS, "tenant-admin", "tenant-member")
-NAMESPACE_REFUSALS = ("not-found", "unknown-model", "no-epoch", "namespace-closed")
+MODEL_REFUSALS = ("model-taken", "model-name-alike", "model-unknown-base", "config-unusable")
+NAMESPACE_REFUSALS = (
+    *("not-found", "tenant-closed", "unknown-model", "no-epoch", "namespace-closed", "share-group-inactive"),
+    "share-group-not-separable",
+)
 
 
 class Tenants(APIView):
@@ -80,7 +84,7 @@ class Models(APIView):
         """A page of models, by name: a tenant's own and the platform's."""
         return page_of(Model.objects.all(), request, key=("name", "id"), name="models", item=model_answer)
 
-    @call("models_create", body=ModelIn, answer=ModelOut, status=201, refusals=("model-taken", "config-unusable"))
+    @call("models_create", body=ModelIn, answer=ModelOut, status=201, refusals=MODEL_REFUSALS)
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """A new model from its `config.json`."""
         return Response(model_answer(services.model_register(**fields, actor=actor())), status=201)
@@ -104,7 +108,7 @@ class Epochs(APIView):
         rows = Epoch.objects.filter(model_id=model_of(name).id)
         return page_of(rows, request, key=("epoch",), name=f"epochs.{name}", item=epoch_answer)
 
-    @call("epochs_create", body=EpochIn, answer=EpochNumber, status=201)
+    @call("epochs_create", body=EpochIn, answer=EpochNumber, status=201, refusals=("epoch-twin",))
     def post(self, request: Request, fields: dict[str, Any], name: str) -> Response:
         """The model's next epoch."""
         epoch = services.epoch_create(model=model_of(name), **fields, actor=actor())
@@ -117,7 +121,9 @@ class NamespaceResolve(APIView):
     @call("namespaces_resolve", body=NamespaceIn, answer=NamespaceOut, refusals=NAMESPACE_REFUSALS)
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """The namespace, made if this is its first request."""
-        return Response(namespace_answer(services.namespace_resolve(**fields, actor=actor())))
+        found = services.namespace_resolve(**fields, actor=actor())
+        hot.remember(request._request, actor())
+        return Response(namespace_answer(found))
 
 
 class KeyLeases(APIView):
@@ -160,14 +166,14 @@ def model_of(name: str) -> Model:
 urlpatterns: list[URLPattern] = [
     route("tenants", Tenants.as_view(), "tenants", GET=counted(*TENANT_READERS), POST=audited("operator")),
     route("models", Models.as_view(), "models", GET=counted(*TENANT_READERS), POST=audited("operator")),
-    route("models/<str:name>", ModelDetail.as_view(), "model", GET=counted(*TENANT_READERS)),
     route(
-        "models/<str:name>/epochs",
+        "models/<path:name>/epochs",
         Epochs.as_view(),
         "epochs",
         GET=counted(*TENANT_READERS),
         POST=audited("operator"),
     ),
+    route("models/<path:name>", ModelDetail.as_view(), "model", GET=counted(*TENANT_READERS)),
     route(
         "namespaces:resolve",
         NamespaceResolve.as_view(),

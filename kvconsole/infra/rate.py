@@ -116,9 +116,7 @@ class RateMiddleware:
         principal = access.principal_of(request)
         if principal is None or not request.path.startswith("/api/"):
             return None
-        keys = {"token": principal.id, "tenant": str(principal.tenant_id or "")}
-        now = time.monotonic()
-        verdicts = [buckets.take(self.policies[n], key, now=now) for n, key in keys.items() if key and self.policies[n].quota]
+        verdicts = charge(principal, self.policies, now=time.monotonic())
         request.rate_verdicts = verdicts  # type: ignore[attr-defined]
         refused = next((v for v in verdicts if v.wait), None)
         return _refusal(refused) if refused else None
@@ -130,9 +128,22 @@ def _refusal(verdict: Verdict) -> HttpResponseBase:
     return rest.problem_response(rest.Problem("rate-limited", detail, retry_after_seconds=int(verdict.wait) + 1))
 
 
-def _say(response: HttpResponseBase, verdicts: list[Verdict]) -> HttpResponseBase:
+def charge(principal: access.Principal, known: dict[str, Policy], *, now: float) -> list[Verdict]:
+    """One call is charged to who is known, by token and by tenant."""
+    keys = {"token": principal.id, "tenant": str(principal.tenant_id or "")}
+    return [buckets.take(known[n], key, now=now) for n, key in keys.items() if key and known[n].quota]
+
+
+def told(verdicts: list[Verdict]) -> dict[str, str]:
     """The fields of draft-ietf-httpapi-ratelimit-headers."""
-    if verdicts:
-        response.headers["RateLimit-Policy"] = ", ".join(f'"{v.policy.name}";q={v.policy.quota};w={v.policy.window}' for v in verdicts)
-        response.headers["RateLimit"] = ", ".join(f'"{v.policy.name}";r={v.left};t={v.reset}' for v in verdicts)
+    if not verdicts:
+        return {}
+    given = ", ".join(f'"{v.policy.name}";q={v.policy.quota};w={v.policy.window}' for v in verdicts)
+    left = ", ".join(f'"{v.policy.name}";r={v.left};t={v.reset}' for v in verdicts)
+    return {"RateLimit-Policy": given, "RateLimit": left}
+
+
+def _say(response: HttpResponseBase, verdicts: list[Verdict]) -> HttpResponseBase:
+    for name, value in told(verdicts).items():
+        response.headers[name] = value
     return response

@@ -22,6 +22,7 @@ from kvcore.keys import NamespaceSpec, namespace_digest, subkey
 from kvcore.rollout import WHOLE, choose, point, request_key
 from tenants.constants import ERASURE_SCOPES
 from tenants.models import Adapter, Model, Namespace, Tenant
+from tenants.services import resolved
 from tenants.services.identity import invalid
 from tenants.services.use import epoch_used
 
@@ -91,31 +92,22 @@ def namespace_resolve(
         Problem: not-found, tenant-closed, unknown-model, no-epoch, validation-failed, share-group-inactive or
             share-group-not-separable.
     """
-    now = now or datetime.now(UTC)
+    now, asked = now or datetime.now(UTC), resolved.clock()
     lora = adapter.digest if isinstance(adapter, Adapter) else adapter or ""
     of = _context(tenant, model, lora)
     _refuse(of, lora, data_class)
     kept = _separable(of, data_class=data_class, label=label, subject=subject, session=session)
     group = _granted(of, share_group, kept, now) if share_group else None
     key = request_key(session=session, subject=subject, request=request, label=label)
-    epoch, weights = _epoch(of, point(of.family, str(group or of.tenant_id), key))
-    spec = NamespaceSpec(
-        model=of.family,
-        weights_epoch=epoch,
-        weights_digest=weights,
-        adapter_digest=lora,
-        **{f: of.layout[f] for f in ("position", "modality", "kv_dtype", "kv_scales", "tokenizer") if f in of.layout},
-        block_tokens=of.block_tokens,
-        key_scheme=key_scheme,
-        scope_kind="share_group" if group else "tenant",
-        scope=str(group or of.tenant_id),
-        **kept,
-    )
-    digest = namespace_digest(spec)
+    spec = _spec(of, lora, kept, key, group, key_scheme)
+    digest, epoch = namespace_digest(spec), spec.weights_epoch
     model_id = _there(of)
     epoch_used(tenant_id=of.tenant_id, model_id=model_id, epoch=epoch, adapter_digest=lora, now=now)
     found = _by_digest(PLATFORM if group else of.tenant_id, digest)
     if found is not None:
+        if actor is not None and group is None and not subject and key_scheme == "content":
+            resolved.contexts.keep((actor.tenant_id, tenant, model, lora), of, asked=asked)
+            resolved.answers.keep((actor.tenant_id, of.tenant_id, digest), found, asked=asked)
         return found
     new = Namespace(
         tenant_id=PLATFORM if group else of.tenant_id,
@@ -130,6 +122,50 @@ def namespace_resolve(
         **{**kept, "label": "" if group else label},
     )
     return _create(new, of, actor)
+
+
+def namespace_remembered(
+    *,
+    tenant: str,
+    model: str,
+    adapter: str = "",
+    data_class: str = "",
+    label: str = "",
+    session: str = "",
+    request: str = "",
+    actor: Principal,
+    now: float,
+) -> Namespace | None:
+    """What `namespace_resolve` answers, if this process found it out a moment ago; else None.
+
+    Args:
+        now: of `resolved.clock`.
+    """
+    of: Context | None = resolved.contexts.get((actor.tenant_id, tenant, model, adapter), now=now)
+    if of is None or (data_class and data_class not in of.classes):
+        return None
+    kept = _separable(of, data_class=data_class, label=label, subject="", session=session)
+    spec = _spec(of, adapter, kept, request_key(session=session, request=request, label=label), None, "content")
+    found: Namespace | None = resolved.answers.get((actor.tenant_id, of.tenant_id, namespace_digest(spec)), now=now)
+    return found
+
+
+def _spec(
+    of: Context, adapter: str, kept: dict[str, str], key: str, group: UUID | None, key_scheme: str
+) -> NamespaceSpec:
+    epoch, weights = _epoch(of, point(of.family, str(group or of.tenant_id), key))
+    return NamespaceSpec(
+        model=of.family,
+        weights_epoch=epoch,
+        weights_digest=weights,
+        adapter_digest=adapter,
+        **{f: of.layout[f] for f in ("position", "modality", "kv_dtype", "kv_scales", "tokenizer") if f in of.layout},
+        block_tokens=of.block_tokens,
+        key_scheme=key_scheme,
+        scope_kind="share_group" if group else "tenant",
+        scope=str(group or of.tenant_id),
+        **kept,
+    )
 
 
 def _context(tenant: Tenant | str, model: Model | str, adapter: str) -> Context:
@@ -288,4 +324,5 @@ def generation_bump(
             },
         )
         nudge.on_commit(nudge.FENCES, seq, using=plane())
+        transaction.on_commit(lambda: resolved.forget(), using=plane(), robust=True)
     return found
