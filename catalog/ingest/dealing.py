@@ -23,6 +23,8 @@ from tenants.placing import TenantPlace, tenant_places, tenants_with_arena
 
 EVERY_S, TALLY_S = 10.0, 2.5
 AGAIN_S = 0.5
+QUIET_S = 5.0
+"""What a node that was not heard for so long has is counted as used: nobody can take it back."""
 Pair = tuple[UUID, str]
 Rows = list[tuple[str, Sequence[Any]]]
 
@@ -52,7 +54,9 @@ class Dealer:
         self.waits = False
         """Something could not be given yet because it was not let go elsewhere."""
         self._again = False
-        self._unread = True
+        self._unread = False
+        self._dealt: Rows = []
+        self._now = 0.0
         self._fresh: set[tuple[UUID, UUID, str]] = set()
         self._applied: set[UUID] = set()
         self._tallied: dict[Pair, tuple[int, int]] | None = None
@@ -111,18 +115,21 @@ class Dealer:
         return {"version": told.version, **told.document}
 
     # ------------------------------------------------------------------- deal
+    def deal(self, now: float) -> None:
+        """What was read is dealt; answers of this batch tell it, since they are given when it is committed."""
+        if self._unread:
+            self._unread, self._now = False, now
+            self._dealt += self._deal()
+
     def rows(self, now: float, when: datetime) -> Rows:
         """Statements for this commit: what was dealt, applied and counted."""
-        out: Rows = []
-        if self._unread:
-            self._unread = False
-            out += self._deal(when)
+        out, self._dealt = self._dealt, []
         if not 0 <= now - self.tally_at < TALLY_S:
             self.tally_at = now
             out += self._tally(when)
         return out + self._written(when)
 
-    def _deal(self, when: datetime) -> Rows:
+    def _deal(self) -> Rows:
         used = self._used()
         nodes = [n for n in self.nodes.rows.values() if n.keeps_allowances]
         tiers = sorted({tier for n in nodes for tier in n.tiers} | {tier for _, tier in self.limits})
@@ -161,7 +168,7 @@ class Dealer:
             if not self._open(node, tenant, tier):
                 continue
             held = used.get(node.id, 0)
-            if node.state in GONE | {"silent"}:  # nobody can take back what it has
+            if node.state in GONE or self._now - max(node.heard, self.nodes.started) > QUIET_S:
                 held = max(held, before.get(node.id, NOTHING).ceiling or 0)
             rooms[node.id] = Room(node.tiers[tier], held)
         wanted = {} if limit is None else targets(limit, rooms)

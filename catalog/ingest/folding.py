@@ -90,6 +90,8 @@ class Folder:
         self.admission.begin(batch.touched, now, batch.when)
         self.admission.claim()
         self._hear(jobs, now)
+        if self.store.shard == 0:
+            self.dealer.deal(now)
         self._silence(batch)
         for job in ordered(jobs):
             self._job(batch, job)

@@ -79,8 +79,8 @@ def plant_namespace(cx: psycopg.Connection, label: str, *, tokens: int = TOKENS,
         (model, tenant, f"m-{model.hex}", tokens, json.dumps(list(groups)), f"m-{model.hex}", now),
     )
     cx.execute(
-        "INSERT INTO tenants_namespace (id, tenant_id, digest, spec, model_tenant_id, model_id, model_epoch, data_class,"
-        " label, subject, session, generation, min_gen, key_scheme, state, created_at) VALUES"
+        "INSERT INTO tenants_namespace (id, tenant_id, digest, spec, model_tenant_id, model_id, model_epoch,"
+        " data_class, label, subject, session, generation, min_gen, key_scheme, state, created_at) VALUES"
         " (%s, %s, %s, '{}', %s, %s, 1, %s, %s, '', '', 1, 1, 'content', 'active', %s)",
         (uuid7(), tenant, digest, tenant, model, data_class, label, now),
     )
