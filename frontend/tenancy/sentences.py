@@ -30,7 +30,7 @@ def tenants(shown: Sequence[TenantView], full: dict[str, list[str]], search: str
         whole: there are no other pages.
     """
     if not shown:
-        return fill(_("No tenant has “{text}” in its name."), text=search) if search else fill(
+        return fill(_("No tenant has “{search}” in its name."), search=search) if search else fill(
             _("<b>There is no tenant yet.</b> Whoever sends requests needs one.")
         )  # fmt: skip
     parts = []
@@ -41,8 +41,8 @@ def tenants(shown: Sequence[TenantView], full: dict[str, list[str]], search: str
         )
         parts.append(fill(text, names=names, tiers=formats.joined(sorted({t for of in full.values() for t in of}))))
     if search:
-        text = ngettext("{n} tenant has “{text}” in its name.", "{n} tenants have “{text}” in their names.", len(shown))
-        parts.append(fill(text, n=len(shown), text=search))
+        text = ngettext("{n} tenant has “{search}” in its name.", "{n} tenants have “{search}” in their names.", len(shown))
+        parts.append(fill(text, n=len(shown), search=search))
     elif whole:
         parts.append(fill(ngettext("<b>{n} tenant.</b>", "<b>{n} tenants.</b>", len(shown)), n=len(shown)))
         if not full:
@@ -103,11 +103,12 @@ def worth(use: UsageView, days: int) -> SafeString:
     )
 
 
-def settings(people: int, waiting: int) -> SafeString:
-    """How many run the console, and whether something waits for a second person."""
-    parts = [
-        fill(ngettext("<b>{n} person</b> runs this fleet.", "<b>{n} people</b> run this fleet.", people), n=people)
-    ]
+def settings(people: int | None, waiting: int) -> SafeString:
+    """How many run the console (None = the caller is not shown), and whether something waits for a second person."""
+    parts = [fill(_("Your own tokens, and what tenants share."))]
+    if people is not None:
+        text = ngettext("<b>{n} person</b> runs this fleet.", "<b>{n} people</b> run this fleet.", people)
+        parts = [fill(text, n=people)]
     if waiting:
         text = ngettext(
             "<b>{n} share group waits</b> for a second person.",

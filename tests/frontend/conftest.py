@@ -19,7 +19,7 @@ from django.test import Client
 from kvconsole import reaper
 from kvconsole.embedded import Postgres, Valkey
 from tests.conftest import TEST_DATABASE, Database
-from tests.frontend import plant
+from tests.frontend import plant, plant_tenancy
 from tests.running import Console
 
 WIDTHS = (320, 390, 1440, 3840)
@@ -71,6 +71,7 @@ def site(postgres: Postgres, template: str, service_base: Path) -> Iterator[Cons
     try:
         running.seed()
         plant.fleet(postgres.superuser_dsn(name))
+        plant_tenancy.tenancy(postgres.superuser_dsn(name))
         running.start("web")
         yield running
     finally:

@@ -253,7 +253,7 @@ def tenants(cx: psycopg.Connection, now: datetime) -> dict[str, UUID]:
                 residency="",
                 isolation="shared",
                 classes=[],
-                erasure_scope="tenant",
+                erasure_scope="label",
                 retention="{}",
                 state="active",
                 created_at=now,

@@ -26,7 +26,7 @@ function draw() {
     line: { color: c[LOOK[one.name].colour], width: LOOK[one.name].width, dash: LOOK[one.name].dash }, marker: { color: c[LOOK[one.name].colour] }, hovertemplate: `%{y:.3~g} ${name}<extra></extra>`,
   }));
   const layout = {
-    paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)', font, margin: { l: 64, r: 8, t: 8, b: 24 }, height: 240, showlegend: false, hovermode: 'x unified',
+    paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)', font, margin: { l: 64, r: 8, t: 8, b: 40 }, height: 240, showlegend: false, hovermode: 'x unified',
     hoverlabel: { bgcolor: c.card, bordercolor: c.line, font: { ...font, color: c.text } },
     xaxis: { ...axis, showgrid: false, type: 'date', hoverformat: '%Y-%m-%d %H:%M UTC', tickformat: '%H:%M\n%m-%d', nticks: 6 }, yaxis: { ...axis, rangemode: 'tozero', ticksuffix: ` ${name}` },
   };
