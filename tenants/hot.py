@@ -2,25 +2,30 @@
 
 A gateway asks with every request, and a Django view costs twenty times as much as the answer. What the view has just
 found out is remembered for at most `HARD_SECONDS`: who called, what the database said of tenant and model, the
-namespace. The same rules (`services.namespace`) then give the same answer. Whatever is not plain (a miss, a refusal, a
-share group, a subject, an Idempotency-Key, a rehearsal) goes to the view, which also sees one call in every
-`SOFT_SECONDS`. So nothing is decided here, and nothing older than the second that fences and rights allow is told.
+namespace. The same rules (`services.namespace`) then give the same answer; what is not remembered of a caller who is,
+is looked up in the caller's context. Whatever is not plain (a refusal, a new namespace, a share group, a subject, an
+Idempotency-Key, a rehearsal) goes to the view, which also sees one call in every `SOFT_SECONDS` of each caller. So
+nothing is decided here, and nothing older than the second that fences and rights allow is told.
 """
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
+from django.db import DatabaseError, connections
 from django.http import HttpRequest
 
-from kvconsole.infra.access import Principal
-from kvconsole.infra.rest import etag
+from kvconsole.infra.access import Principal, tenant_context
+from kvconsole.infra.rest import Problem, etag
 from kvconsole.infra.sql import uuid7
 from tenants.bodies import namespace_answer
+from tenants.models import Namespace
 from tenants.services import resolved
-from tenants.services.namespace import namespace_remembered
+from tenants.services.namespace import namespace_find, namespace_remembered
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -36,6 +41,8 @@ SAME = ("authorization", "host", "accept", "x-forwarded-for", "x-forwarded-proto
 NEVER = frozenset({b"cookie", b"idempotency-key", b"content-encoding", b"if-match", b"x-http-method-override"})
 """Headers of calls that are not plain."""
 _encode = msgspec.json.Encoder().encode
+_threads = ThreadPoolExecutor(2, thread_name_prefix="resolve")
+"""Few: each has a connection of its own."""
 
 
 class Hot:
@@ -51,7 +58,7 @@ class Hot:
             return await self.app(scope, receive, send)
         messages = [await receive()]
         if messages[0]["type"] == "http.request" and not messages[0].get("more_body"):
-            answer = self._answer(scope, messages[0].get("body", b""))
+            answer = await self._answer(scope, messages[0].get("body", b""))
             if answer is not None:
                 body, headers = answer
                 await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -62,7 +69,7 @@ class Hot:
 
         return await self.app(scope, again, send)
 
-    def _answer(self, scope: Scope, body: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]] | None:
+    async def _answer(self, scope: Scope, body: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]] | None:
         headers: dict[bytes, bytes] = {}
         for name, value in scope["headers"]:
             headers[name] = f"{headers[name].decode('latin1')},".encode("latin1") + value if name in headers else value
@@ -76,6 +83,8 @@ class Hot:
         if caller is None or fields is None:
             return None
         found = namespace_remembered(**fields, actor=caller, now=now)
+        if found is None:
+            found = await asyncio.get_running_loop().run_in_executor(_threads, _look, caller, fields)
         left = self.admit(caller) if found is not None else None
         if found is None or left is None:
             return None
@@ -91,6 +100,18 @@ class Hot:
             **left,
         }
         return raw, [(name.lower().encode(), value.encode("latin1")) for name, value in more.items()]
+
+
+def _look(caller: Principal, fields: dict[str, str]) -> Namespace | None:
+    """The namespace if it is there, as the database shows it to the caller; a refusal is the view's to word."""
+    try:
+        with tenant_context(caller):
+            return namespace_find(**fields, actor=caller)
+    except Problem:
+        return None
+    except DatabaseError:
+        connections.close_all()  # of this thread
+        return None
 
 
 def plain(body: bytes) -> dict[str, str] | None:

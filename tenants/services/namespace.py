@@ -92,6 +92,46 @@ def namespace_resolve(
         Problem: not-found, tenant-closed, unknown-model, no-epoch, validation-failed, share-group-inactive or
             share-group-not-separable.
     """
+    found, new, of = _look(
+        tenant, model, adapter, data_class, share_group, label, subject, session, request, key_scheme, actor, now
+    )
+    return found or _create(new, of, actor)
+
+
+def namespace_find(
+    *,
+    tenant: str,
+    model: str,
+    adapter: str = "",
+    data_class: str = "",
+    label: str = "",
+    session: str = "",
+    request: str = "",
+    actor: Principal,
+) -> Namespace | None:
+    """What `namespace_resolve` answers where nothing has to be made; else None.
+
+    Raises:
+        Problem: as `namespace_resolve`.
+    """
+    return _look(tenant, model, adapter, data_class, None, label, "", session, request, "content", actor, None)[0]
+
+
+def _look(
+    tenant: Tenant | str,
+    model: Model | str,
+    adapter: Adapter | str | None,
+    data_class: str,
+    share_group: str | None,
+    label: str,
+    subject: str,
+    session: str,
+    request: str,
+    key_scheme: str,
+    actor: Principal | None,
+    now: datetime | None,
+) -> tuple[Namespace | None, Namespace, Context]:
+    """The namespace if it is there, and as it would be made."""
     now, asked = now or datetime.now(UTC), resolved.clock()
     lora = adapter.digest if isinstance(adapter, Adapter) else adapter or ""
     of = _context(tenant, model, lora)
@@ -100,17 +140,15 @@ def namespace_resolve(
     group = _granted(of, share_group, kept, now) if share_group else None
     key = request_key(session=session, subject=subject, request=request, label=label)
     spec = _spec(of, lora, kept, key, group, key_scheme)
-    digest, epoch = namespace_digest(spec), spec.weights_epoch
+    digest, epoch, owner = namespace_digest(spec), spec.weights_epoch, PLATFORM if group else of.tenant_id
     model_id = _there(of)
     epoch_used(tenant_id=of.tenant_id, model_id=model_id, epoch=epoch, adapter_digest=lora, now=now)
-    found = _by_digest(PLATFORM if group else of.tenant_id, digest)
-    if found is not None:
-        if actor is not None and group is None and not subject and key_scheme == "content":
-            resolved.contexts.keep((actor.tenant_id, tenant, model, lora), of, asked=asked)
-            resolved.answers.keep((actor.tenant_id, of.tenant_id, digest), found, asked=asked)
-        return found
+    found = _by_digest(owner, digest)
+    if found is not None and actor is not None and not (group or subject) and key_scheme == "content":
+        resolved.contexts.keep((actor.tenant_id, tenant, model, lora), of, asked=asked)
+        resolved.answers.keep((actor.tenant_id, of.tenant_id, digest), found, asked=asked)
     new = Namespace(
-        tenant_id=PLATFORM if group else of.tenant_id,
+        tenant_id=owner,
         digest=digest,
         spec=msgspec.to_builtins(spec),
         model_id=model_id,
@@ -121,7 +159,7 @@ def namespace_resolve(
         created_at=now,
         **{**kept, "label": "" if group else label},
     )
-    return _create(new, of, actor)
+    return found, new, of
 
 
 def namespace_remembered(

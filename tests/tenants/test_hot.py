@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from django.db import connections
 
 from tenants import hot, services
 from tenants.services import resolved
@@ -62,7 +63,8 @@ class Seen:
 
 
 @pytest.fixture
-def warm(db):
+def warm(db, monkeypatch):
+    monkeypatch.setattr(hot, "_look", lambda caller, fields: None)  # another connection sees nothing of this test
     tenant, model = a_tenant(erasure_scope="session", classes=["a"]), a_model()
     who = principal(tenant, "gateway")
     body = {"tenant": tenant.slug, "model": model.name, "session": "s"}
@@ -140,5 +142,10 @@ def test_it_repeats_the_real_view_until_a_generation_is_raised(caller):
     token = [(b"content-type", b"application/json"), (b"authorization", f"Bearer {call.token}".encode())]
     status, told, raw = ask(app, body, only=token)
     assert (status, json.loads(raw), told[b"etag"].decode()) == (200, said.json(), said["ETag"])
+    resolved.contexts.clear(), resolved.answers.clear()
+    assert json.loads(ask(app, body, only=token)[2]) == said.json()
+    assert ask(app, {**body, "label": "new"}, only=token)[0] == 299
+    assert ask(app, {**body, "model": "nothing"}, only=token)[0] == 299
     services.generation_bump(namespace=namespace, reason="test", actor=None)
     assert ask(app, body, only=token)[0] == 299
+    hot._threads.submit(connections.close_all).result(), hot._threads.submit(connections.close_all).result()
