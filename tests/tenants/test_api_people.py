@@ -388,7 +388,7 @@ def test_the_database_itself_gives_a_tenant_no_role_of_the_fleet():
     )
     for statement, values in attacks:
         with (
-            pytest.raises(DatabaseError, match="denied|policy|own people"),
+            pytest.raises(DatabaseError, match=r"denied|policy|own people"),
             access.tenant_context(who) as alias,
             connections[alias].cursor() as cursor,
         ):

@@ -1,0 +1,23 @@
+"""What tells a change of a person, and what does not."""
+
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from msgspec.structs import replace
+
+from tenants.accounts.selectors import PersonView
+from tenants.bodies_people import person_answer, person_etag
+
+NOW = datetime(2026, 11, 30, tzinfo=UTC)
+BOB = PersonView(uuid4(), "bob", "b@x.y", "person", ["viewer"], None, "", "active", NOW, None)
+
+
+def test_a_log_in_is_no_change_and_rights_are():
+    assert person_etag(replace(BOB, last_login=NOW)) == person_etag(BOB) == person_etag(replace(BOB, state="invited"))
+    for other in (replace(BOB, roles=[]), replace(BOB, state="suspended"), replace(BOB, email="")):
+        assert person_etag(other) != person_etag(BOB)
+
+
+def test_without_a_tenant_there_is_none():
+    assert person_answer(BOB)["tenant"] is None
+    assert person_answer(replace(BOB, tenant_slug="acme"))["tenant"] == "acme"
