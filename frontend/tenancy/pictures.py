@@ -59,7 +59,7 @@ def tier_state(used: int | None, limit: int | None) -> str:
     if used is None:
         return "unknown"
     if used >= limit:
-        return "full" if used or not limit else "ok"
+        return "full" if used else "ok"
     return "high" if used >= NEAR * limit else "ok"
 
 
