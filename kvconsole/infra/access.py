@@ -189,7 +189,8 @@ class Rule:
             return "step-up-required" if self.step_up and not principal.stepped_up(now) else None
         if self.step_up:
             return None if principal.kind == "system" or self.scope in principal.scopes else "scope-missing"
-        return "scope-missing" if principal.scopes and not self._within(principal.scopes) else None
+        narrowed = principal.scopes and principal.kind != "node"  # a node's say where it is, not what it may
+        return "scope-missing" if narrowed and not self._within(principal.scopes) else None
 
     def _within(self, scopes: frozenset[str]) -> bool:
         return self.scope in scopes or f"*:{self.scope.partition(':')[2]}" in scopes
