@@ -70,3 +70,18 @@ def test_links_between_documents_lead_somewhere() -> None:
             if not (path.parent / target).exists():
                 broken.append(f"{name(path)} → {target}")
     assert not broken
+
+
+def test_protocol_and_problem_pages_agree_on_what_is_sent_again() -> None:
+    from catalog.ingest.codes import STATUS
+    from frontend.problems import PROBLEMS, SAME
+
+    text = (DOCS / "protocol.md").read_text()
+    rows = re.findall(r"^\| (\d{3})[^|]*\| (.*) \|$", text[text.index("## Refusals") :], re.MULTILINE)
+    refused = [codes for status, codes in rows if status in ("400", "413", "422")]
+    final = {code for codes in refused for code in re.findall(r"`([a-z-]+)`", codes)}
+    assert "truncated-frame" in final
+    assert {code for code in final if STATUS.get(code, 400) not in (400, 413, 422)} == set()
+    assert {code for code in final if PROBLEMS[code].retry == SAME} == set()
+    pages = {code: (DOCS / "problems" / f"{code}.md").read_text() for code in final}
+    assert {code for code, page in pages.items() if "safe?** Yes" in page} == set()
