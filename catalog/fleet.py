@@ -17,9 +17,11 @@ from catalog import agents
 from catalog.models import Node, NodeCommand
 from kvconsole.infra import leases, nudge
 from kvconsole.infra.access import plane, system
+from kvconsole.infra.rest import add_codes
 from kvconsole.infra.sql import named
 from kvcore.messages import PROTOCOL, Command
 
+add_codes({"node-fenced": (409, "The node is fenced")})
 SILENT_SECONDS, LOST_SECONDS = 5.0, 10.0
 LEASE_SECONDS = 20.0
 """Longer than signing and calling may take together."""
@@ -171,6 +173,20 @@ def _outcome(state: str) -> Outcome:
     if state == "done":
         return "success"
     return "denied" if state == "refused" else "failure"
+
+
+def holder_refusal(holder: str) -> str | None:
+    """None if the node of this id may lease keys, else the code of the refusal. Named in settings (`KEY_HOLDERS`).
+
+    A node that is silent or lost may: asking is how it hears the fences that it must clear before it serves again.
+    """
+    try:
+        node = Node.objects.filter(id=UUID(holder)).only("state", "wanted", "enrolled_at").first()
+    except ValueError:
+        node = None
+    if node is None or node.enrolled_at is None:
+        return "token-invalid"
+    return "node-fenced" if "fenced" in (node.state, node.wanted) else None
 
 
 def node_or_none(node_id: UUID) -> Node | None:

@@ -183,6 +183,8 @@ CHANNEL_LAYERS = {
 }
 TASK_SENDER = "kvconsole.celery.send"
 """How an app wakes a worker without knowing Celery: called with a task's name and an id."""
+KEY_HOLDERS = {"node": "catalog.fleet.holder_refusal"}
+"""Kind of principal → who knows whether such a holder may lease keys now; kinds that are not here need no leave."""
 CELERY_BROKER_URL = VALKEY_URL
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True

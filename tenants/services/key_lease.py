@@ -11,7 +11,9 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from django.conf import settings
 from django.db import connections, transaction
+from django.utils.module_loading import import_string
 
 from audit.services import record
 from kvconsole.infra.access import Principal, plane
@@ -48,12 +50,14 @@ def key_leases_renew(
         everything: all namespaces it may hold, not only those of `held`.
 
     Raises:
-        Problem: forbidden: it is no holder.
+        Problem: forbidden: it is no holder; token-invalid or node-fenced: it is not one any more. Nothing was leased
+            and no fence was acknowledged.
     """
     kind = principal.kind
     if kind not in SUBKEYS:
         raise Problem("forbidden")
     holder, until = principal.holder or principal.id, now + timedelta(seconds=LEASE_SECONDS)
+    _require_standing(kind, holder)
     rows = _allowed(principal)
     chosen = rows if everything or not held else [r for r in rows if r.digest.hex() in held]
     store = keystore()
@@ -71,6 +75,17 @@ def key_leases_renew(
         fences_after=[{"namespace": f.ns.hex(), "min_gen": f.min_gen} for f in fences],
         ticket_key=ticket_key(holder, now).hex() if kind == "node" else "",
     )
+
+
+def _require_standing(kind: str, holder: str) -> None:
+    """Passes if the room that knows such holders has nothing against this one.
+
+    Nodes are the catalog's, which is above this room: it is named in settings, as the task sender is.
+    """
+    named_in_settings = settings.KEY_HOLDERS.get(kind)
+    refusal = import_string(named_in_settings)(holder) if named_in_settings else None
+    if refusal:
+        raise Problem(refusal)
 
 
 def fence_acknowledge(*, holder_kind: str, holder: str, seq: int, now: datetime, tenant_id: UUID = PLATFORM) -> None:
