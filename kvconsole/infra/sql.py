@@ -18,6 +18,8 @@ from django.db import connections
 from django.db.migrations.operations import RunSQL
 from psycopg.conninfo import make_conninfo
 
+from kvconsole.infra import outage
+
 PLATFORM = uuid.UUID("00000000-0000-7000-8000-000000000001")
 """The tenant that owns what belongs to nobody else; its shared rows are readable by all tenants."""
 FLEET_ROLES = ("operator", "ingest", "router", "seq", "audit")
@@ -47,7 +49,9 @@ def dsn(role: str, **overrides: str) -> str:
 
 def connect(role: str, *, autocommit: bool = True) -> psycopg.Connection:
     """A new connection as `kv_<role>`, outside Django's; the caller closes it."""
-    return psycopg.connect(dsn(role), autocommit=autocommit)
+    connection = psycopg.connect(dsn(role), autocommit=autocommit)
+    outage.connected()
+    return connection
 
 
 @cache

@@ -200,7 +200,13 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "filters": {"quiet": {"()": "kvconsole.infra.outage.Quiet"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["quiet"]}},
     "root": {"handlers": ["console"], "level": "INFO"},
-    "loggers": {"django": {"level": "WARNING"}, "httpx": {"level": "WARNING"}, "celery": {"level": "WARNING"}},
+    "loggers": {
+        "django": {"level": "WARNING"},
+        "httpx": {"level": "WARNING"},
+        "celery": {"level": "WARNING"},
+        "uvicorn.error": {"filters": ["quiet"]},  # has a handler of its own
+    },
 }
