@@ -4,6 +4,7 @@ Called by tasks; every function may be called at any time by anybody, twice or n
 is due. A node that was not heard for 5 s is silent, after 10 s lost: then none of its owners is routable or drawn.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -187,6 +188,11 @@ def holder_refusal(holder: str) -> str | None:
     if node is None or node.enrolled_at is None:
         return "token-invalid"
     return "node-fenced" if "fenced" in (node.state, node.wanted) else None
+
+
+def nodes_named(names: Sequence[str]) -> list[Node]:
+    """The nodes that have these names."""
+    return list(Node.objects.filter(name__in=names).order_by("name"))
 
 
 def node_or_none(node_id: UUID) -> Node | None:

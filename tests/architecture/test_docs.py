@@ -18,7 +18,7 @@ def _names_in(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "document", ["docs/architecture.md", "docs/runbook.md", "docs/threat_model.md", "CONTRIBUTING.md"]
+    "document", ["docs/architecture.md", "docs/nodes.md", "docs/runbook.md", "docs/threat_model.md", "CONTRIBUTING.md"]
 )
 def test_files_named_in_documents_exist(document: str) -> None:
     missing = sorted(w for w in _names_in((CLONE / document).read_text()) if not (CLONE / w).exists())

@@ -3,6 +3,8 @@
 import json
 import os
 import stat
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -17,6 +19,7 @@ from kvconsole.management.commands.commander import BODY_BYTES, Commander, comma
 from kvconsole.management.commands.seed_demo import NODES, PEOPLE, TENANTS, read_logins
 from kvcore.messages import PROTOCOL, fingerprint, signed_bytes
 from tenants import selectors
+from tests.architecture.tree import CLONE
 from tests.catalog.farnode import RunningCommander
 
 # --- the commander -------------------------------------------------------------------
@@ -139,6 +142,54 @@ def test_a_node_and_its_token(key_file):
     assert (node.region, node.role, node.agent_url) == ("eu", "decode", "")
     assert run("node_create", "n1").strip() != token
     assert Node.objects.count() == 1
+
+
+def said(name, *more):
+    err, out = StringIO(), StringIO()
+    call_command("node_create", name, *more, stdout=out, stderr=err)
+    return out.getvalue(), err.getvalue()
+
+
+@pytest.mark.django_db
+def test_what_to_run_next_is_said_apart_from_the_token(key_file, settings):
+    settings.CONSOLE_URL = "https://console.example.org"
+    token, steps = said("n1", "--agent-url", "http://127.0.0.1:9300")
+    assert token.startswith("kvc_enrol_")
+    assert len(token.splitlines()) == 1
+    assert "kvc_" not in steps
+    assert [line.strip() for line in steps.splitlines() if "nodeagent" in line] == [
+        "python -m nodeagent join --console https://console.example.org --dir agent-n1 --name n1"
+        " --listen 127.0.0.1:9300 --token -",
+        "python -m nodeagent run --dir agent-n1",
+    ]
+    _, steps = said("n2")
+    assert "--dir agent-n2 --name n2 --token -" in steps
+    settings.AGENT_NETWORKS = ["10.0.0.0/8"]
+    _, steps = said("n3", "--agent-url", "https://10.0.0.7:9443")
+    assert "--listen 0.0.0.0:9443 --agent-url https://10.0.0.7:9443 --tls-cert CERTIFICATE --tls-key KEY" in steps
+
+
+@pytest.mark.django_db
+def test_the_next_step_is_one_the_agent_takes(key_file):
+    _, steps = said("n1", "--agent-url", "http://127.0.0.1:9300")
+    join, go = (line.split()[3:] for line in steps.splitlines() if "nodeagent" in line)
+    for arguments in (join, go):
+        done = subprocess.run(
+            [sys.executable, "-m", "nodeagent", *arguments, "--help"], capture_output=True, text=True, cwd=CLONE
+        )
+        assert done.returncode == 0
+        options = {word for word in arguments if word.startswith("--")}
+        assert all(option in done.stdout for option in options)
+
+
+@pytest.mark.django_db
+def test_retired_nodes_are_fenced_all_or_none(key_file):
+    run("node_create", "n1", "n2")
+    with pytest.raises(CommandError, match="not a node: n3; none"):
+        run("node_retire", "n1", "n3", "--reason", "test")
+    assert set(Node.objects.values_list("state", flat=True)) == {"joining"}
+    assert "n1 is retired" in run("node_retire", "n1", "n2", "--reason", "test")
+    assert set(Node.objects.values_list("state", "wanted")) == {("fenced", "fenced")}
 
 
 @pytest.mark.django_db
