@@ -5,7 +5,10 @@ wrong console learns nothing. The node's key pair is made here and never leaves.
 """
 
 import socket
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import msgspec
@@ -14,7 +17,17 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from kvcore.messages import fingerprint
 from nodeagent.agent import DRIVE_FILE, KEY_FILE, TOKEN_FILE, describe_config, new_drive_token
-from nodeagent.config import VERSION, Config, ConfigError, Home, Ingest, TierConfig, check, require_private
+from nodeagent.config import (
+    VERSION,
+    Config,
+    ConfigError,
+    Home,
+    Ingest,
+    TierConfig,
+    check,
+    read_private,
+    require_private,
+)
 from nodeagent.engines.reference import describe
 
 _T = TypeVar("_T")
@@ -136,6 +149,42 @@ def listen_address(text: str) -> str:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as s:
         s.bind((host.strip("[]"), 0))
         return f"{host}:{s.getsockname()[1]}"
+
+
+def remote_url(given: str, file: str, line: Callable[[], str]) -> str:
+    """The URL of the store behind the tier `remote`; "" = there is none.
+
+    Every user of a machine can read the command lines of all processes, so a password has no place there.
+
+    Args:
+        given: what stands on the command line; `-` = the next line of standard input.
+        file: a private file whose first line is the URL; "" = none.
+        line: reads a line of standard input.
+
+    Raises:
+        NotJoined: there is a password on the command line, or no URL where one was announced.
+        ConfigError: others may read the file, or it is not there.
+    """
+    if not file and given != "-":
+        if _has_password(given):
+            raise NotJoined(
+                "--remote has a password, which every user of this machine can read in the process list: nothing was "
+                "sent and nothing was written. Give the URL as `--remote -` on standard input or in `--remote-file`, "
+                "and change the password"
+            )
+        return given
+    found = read_private(Path(file)).decode(errors="replace").partition("\n")[0].strip() if file else line().strip()
+    if not found:
+        raise NotJoined(f"no URL of the remote store in {file or 'standard input'}: nothing was sent")
+    return found
+
+
+def _has_password(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError as e:
+        raise ConfigError(f"--remote: {e}") from None
+    return parts.password is not None or "password" in parse_qs(parts.query, keep_blank_values=True)
 
 
 def draft_of(
