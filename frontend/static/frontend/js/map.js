@@ -3,7 +3,7 @@
 import { $, $$, html, mark, onSwap, root, svg, t, write } from './dom.js';
 import { clock, iec, number, significant } from './format.js';
 import { Matrix, Painter, UNKNOWN } from './heat.js';
-import { heard, now as serverNow, start, subscribe, unsubscribe } from './live.js';
+import { now as serverNow, start, subscribe, unsubscribe } from './live.js';
 import { joinTiles } from './tiles.js';
 import { address } from './twin.js';
 
@@ -35,28 +35,43 @@ class Heat {
   get range() { return Number($('[data-range]').selectedOptions[0].dataset.seconds); }
   get wide() { return this.range > 86_400; }
 
-  async load() {
+  /** `quiet`: nobody asked for another picture, so the one that is there stays where none comes. */
+  async load(quiet = false) {
     const token = this.token = Symbol('load');
     const to = Math.floor(serverNow());
     const query = new URLSearchParams({ metric: this.metric, layer: 'auto', from: to - this.range, to, rows: 512 });
     this.host.setAttribute('aria-busy', 'true');
     let state = 'ready';
     try {
-      const answer = await fetch(`/api/v1/map/heat.bin?${query}`);
+      // The page names the first picture in its head, so that it is on its way before this script is.
+      const early = $('link[data-picture]');
+      early?.remove();
+      const answer = await fetch(early?.href ?? `/api/v1/map/heat.bin?${query}`);
       if (this.token !== token) return;
       if (!answer.ok) throw answer.status;
       this.matrix = new Matrix(await answer.arrayBuffer());
       if (!this.matrix.rows.length || !this.matrix.width) state = 'empty';
     } catch (reason) {
-      state = reason === 403 ? 'forbidden' : 'error';
       console.info('heat.bin', String(reason));
+      if (quiet && root.dataset.heat === 'ready') { this.host.removeAttribute('aria-busy'); return; }
+      state = reason === 403 ? 'forbidden' : 'error';
     }
     this.host.removeAttribute('aria-busy');
     this.show(state);
     if (state === 'ready' || state === 'empty') this.join();
     if (state !== 'ready') return;
-    if (this.matrix.asOf) heard(typeof this.matrix.asOf === 'number' ? this.matrix.asOf : Date.parse(this.matrix.asOf) / 1000);
+    this.honest();
     this.renew();
+  }
+
+  /** What the rows alone say about how exact the picture is; the page's own lines come with the page. */
+  honest() {
+    const merged = this.matrix?.honesty.find((line) => line.code === 'rows-merged');
+    const line = $('[data-merged]');
+    if (!line) return;
+    line.hidden = !merged;
+    if (merged) write(line, t('rows_merged', { families: number(merged.params.families), rows: number(merged.params.rows) }));
+    $('.notice', $('#honesty')).hidden = !$('#honesty li:not([hidden])');
   }
 
   /** One of the pictures: ready, empty, filtered, forbidden, error. */
@@ -317,7 +332,7 @@ class Heat {
     let width = 0;
     new ResizeObserver(() => { if (this.plane.clientWidth !== width && this.bands) { width = this.plane.clientWidth; this.layout(); this.paint(); } }).observe(this.plane);
     document.addEventListener('themechange', () => requestAnimationFrame(() => { this.painter.retint(); this.paint(); }));
-    onSwap(ready(() => this.over()));
+    onSwap(ready(() => { this.honest(); this.over(); }));
     document.body.addEventListener('kvc:refresh', () => { if (root.dataset.heat === 'error') this.load(); });
     const pinned = new URLSearchParams(location.search).get('pin');
     if (pinned) this.pin = { c: Infinity, r: 0, id: pinned };
@@ -333,7 +348,7 @@ class Heat {
     if (this.topic === topic) return;
     this.leave();
     this.topic = topic;
-    subscribe(topic, { render: (snapshot) => this.frame(snapshot), apply: (delta) => this.frame(delta), poll: () => this.load() });
+    subscribe(topic, { render: (snapshot) => this.frame(snapshot), apply: (delta) => this.frame(delta), poll: () => { this.load(true); } });
   }
 
   /** One live frame: the newest columns. A new axis, a hole or a coarser layer loads the picture again. */
@@ -353,7 +368,6 @@ class Heat {
       news = true;
     }
     if (!news || document.hidden || this.host.hidden) return;
-    heard(this.matrix.times.at(-1));
     this.paint();
     root.dataset.column = String(this.matrix.times.at(-1));
   }
@@ -361,7 +375,7 @@ class Heat {
   /** Loads again, at most once in two seconds. */
   again() {
     if (this.waiting) return;
-    this.waiting = setTimeout(() => { this.waiting = null; this.load(); }, this.loaded && Date.now() - this.loaded < 2000 ? 2000 : 0);
+    this.waiting = setTimeout(() => { this.waiting = null; this.load(true); }, this.loaded && Date.now() - this.loaded < 2000 ? 2000 : 0);
     this.loaded = Date.now();
   }
 }
