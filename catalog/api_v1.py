@@ -5,6 +5,8 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from django.conf import settings
+from django.http.request import validate_host
 from django.urls import URLPattern
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
@@ -20,7 +22,7 @@ from catalog.selectors import NodeView, fleet_view, node_view
 from kvconsole.infra.access import PUBLIC, audited, counted, principal_of, route
 from kvconsole.infra.rest import Problem, Strict, etag, paginate
 from kvcore.blocks import TIERS
-from kvcore.messages import fingerprint
+from kvcore.messages import EnrolmentQuestion, fingerprint
 
 READERS = ("viewer", "operator", "destructive-operator", "approver", "auditor")
 LIST = [
@@ -92,11 +94,27 @@ class Enrolled(serializers.Serializer[Any]):
     ingest = IngestOut(many=True)
 
 
+class QuestionIn(Strict):
+    """What a node asks before it sends its token; `console` is the host it dialled."""
+
+    nonce = serializers.RegexField(r"^[0-9a-f]{64}$")
+    public_key = serializers.RegexField(r"^[0-9a-f]{64}$")
+    node = serializers.RegexField(PLACE, max_length=63)
+    console = serializers.CharField(max_length=255)
+
+    def validate_console(self, value: str) -> str:
+        """A host under which this console is reached: what was asked elsewhere is not answered here."""
+        if not validate_host(value, settings.ALLOWED_HOSTS):
+            raise serializers.ValidationError("The console is not reached under this name.", code="foreign-host")
+        return value
+
+
 class FleetKeyOut(serializers.Serializer[Any]):
-    """The key that signs commands to nodes."""
+    """The key that signs commands to nodes; `proof` is its signature under the question, where one was asked."""
 
     public_key = serializers.CharField()
     fingerprint = serializers.CharField()
+    proof = serializers.CharField(required=False)
 
 
 class TierOut(serializers.Serializer[Any]):
@@ -202,9 +220,14 @@ class NodeEnrol(APIView):
 class FleetKey(APIView):
     """The console's command key."""
 
-    @extend_schema(operation_id="fleet_key", responses=FleetKeyOut, auth=[])
+    @extend_schema(operation_id="fleet_key", parameters=[QuestionIn], responses=FleetKeyOut, auth=[])
     def get(self, request: Request) -> Response:
-        """The public key; an agent compares its fingerprint with the one in its enrolment token."""
+        """The public key; an agent compares its fingerprint with the one in its enrolment token.
+
+        With a nonce, also the proof that the console has the private half.
+        """
+        if "nonce" in request.query_params:
+            return Response(_proven(request), headers={"Cache-Control": "no-store"})
         key = agents.command_key()
         if key is None:
             raise Problem("commander-unavailable", retry_after_seconds=5)
@@ -215,6 +238,16 @@ def _valid(serializer: type[Strict], request: Request) -> dict[str, Any]:
     body = serializer(data=request.data)
     body.is_valid(raise_exception=True)
     return dict(body.validated_data)
+
+
+def _proven(request: Request) -> dict[str, str]:
+    question = QuestionIn(data=request.query_params.dict())
+    question.is_valid(raise_exception=True)
+    proof = agents.prove(EnrolmentQuestion(**question.validated_data))
+    if isinstance(proof, agents.NotAnswered):
+        raise Problem("commander-unavailable", retry_after_seconds=5)
+    named = fingerprint(bytes.fromhex(proof.public_key))
+    return {"public_key": proof.public_key, "fingerprint": named, "proof": proof.signature}
 
 
 def _node(view: NodeView) -> dict[str, Any]:

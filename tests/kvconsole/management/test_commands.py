@@ -11,13 +11,14 @@ import urllib.request
 from io import StringIO
 
 import pytest
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from django.core.management import CommandError, call_command
 
 from catalog.models import Node
 from kvconsole.management.commands.commander import BODY_BYTES, Commander, command_key
 from kvconsole.management.commands.seed_demo import NODES, PEOPLE, TENANTS, read_logins
-from kvcore.messages import PROTOCOL, fingerprint, signed_bytes
+from kvcore.messages import PROTOCOL, EnrolmentQuestion, enrolment_bytes, fingerprint, signed_bytes
 from tenants import selectors
 from tests.architecture.tree import CLONE
 from tests.catalog.farnode import RunningCommander
@@ -70,6 +71,30 @@ def test_nothing_else_is(signer, raw, status, code):
     assert signer.sign(raw) == (status, {"code": code})
 
 
+QUESTION = {"console": "console.example", "nonce": "0a" * 32, "public_key": "0b" * 32, "node": "n1"}
+
+
+def test_a_nodes_question_is_answered_in_a_domain_of_its_own(signer):
+    status, answer = signer.prove(json.dumps(QUESTION).encode())
+    assert (status, answer["public_key"]) == (200, signer.public.hex())
+    key, signature = Ed25519PublicKey.from_public_bytes(signer.public), bytes.fromhex(answer["signature"])
+    key.verify(signature, enrolment_bytes(EnrolmentQuestion(**QUESTION)))
+    for other in ("command", "receipt"):
+        with pytest.raises(InvalidSignature):
+            key.verify(signature, signed_bytes(other, QUESTION))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"nonce": "0a"}, {"nonce": "0A" * 32}, {"public_key": ""}, {"node": ""}, {"node": "x" * 64}, {"console": ""},
+     {"kind": "purge"}, {"node": 1}],
+)  # fmt: skip
+def test_no_other_question_is(signer, change):
+    assert signer.prove(json.dumps(QUESTION | change).encode()) == (400, {"code": "question-malformed"})
+    assert signer.prove(b"{") == (400, {"code": "question-malformed"})
+    assert signer.prove(order()) == (400, {"code": "question-malformed"})
+
+
 def test_it_runs_without_a_database_and_answers_who_knows_the_token(tmp_path):
     running = RunningCommander(tmp_path)
     try:
@@ -90,6 +115,8 @@ def test_it_runs_without_a_database_and_answers_who_knows_the_token(tmp_path):
         for token in ("", "x", running.token + "x"):
             assert ask("/v1/sign", good, token) == (401, {"code": "not-authenticated"})
             assert ask("/v1/public-key", None, token)[0] == 401
+        assert ask("/v1/prove", json.dumps(QUESTION).encode())[0] == 200
+        assert ask("/v1/prove", json.dumps(QUESTION).encode(), "x")[0] == 401
         assert ask("/v1/sign", b"x" * (BODY_BYTES + 1))[0] == 413
         assert ask("/v1/other")[0] == 404
         public = ask("/v1/public-key")[1]["public_key"]
