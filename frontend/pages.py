@@ -4,7 +4,7 @@ One function a page; each returns the template's context. Called by `views`.
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,6 +16,7 @@ from frontend import formats, pictures, sentences, wording
 from frontend.problems import PROBLEMS
 
 HOUR = timedelta(hours=1)
+MINUTE = 60
 NODE_RANGES = ("1h", "12h", "7d")
 ROWS = 512
 """Of the heat map; what the browser asks for when it asks again."""
@@ -101,20 +102,29 @@ def first_run(fleet: FleetView, tokens: Sequence[TokenRow]) -> list[tuple[str, s
     return [(name, "done" if done else "now" if name == current else "next") for name, done in steps.items()]
 
 
-def fleet_map(now: datetime, metric: str, span: str) -> dict[str, Any]:
-    """The map's frame and its tiles; the browser brings the matrix."""
+def window(since: str, until: str, now: datetime) -> tuple[int, int] | None:
+    """The time a map's address names, in seconds; None where it names none, or none that has been."""
+    if not all(text.isascii() and text.isdecimal() and len(text) <= 11 for text in (since, until)):
+        return None
+    asked = int(since), int(until)
+    return asked if 0 < asked[0] < asked[1] <= now.timestamp() + MINUTE else None
+
+
+def fleet_map(now: datetime, metric: str, span: str, asked: tuple[int, int] | None = None) -> dict[str, Any]:
+    """The map's frame and its tiles, of the last `span` or of the time `asked` for; the browser brings the matrix."""
     fleet = selectors.fleet_view(now=now)
     families = selectors.top_families(now=now, limit=10)
-    seconds, until = wording.RANGES[span][0], int(now.timestamp())
-    since = now - timedelta(seconds=seconds)
-    unsure = selectors.heat_honesty(alerts=fleet.alerts, since=since, until=now, now=now)
-    asked = {"metric": metric, "layer": "auto", "from": until - seconds, "to": until, "rows": ROWS}
+    end = int(now.timestamp())
+    first, last = asked or (end - wording.RANGES[span][0], end)
+    since, until = datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
+    unsure = selectors.heat_honesty(alerts=fleet.alerts, since=since, until=until, now=now)
+    query = {"metric": metric, "layer": "auto", "from": first, "to": last, "rows": ROWS}
     return {
         "live": freshness(fleet, now),
         "fleet": fleet,
         "families": families,
         "honesty": sentences.honesty(unsure),
-        "picture": f"{reverse('map-heat')}?{urlencode(asked)}",
+        "picture": f"{reverse('map-heat')}?{urlencode(query)}",
         "notes": notes(fleet),
         "metric": metric,
         "metrics": wording.METRICS,

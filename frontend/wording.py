@@ -164,6 +164,8 @@ SCRIPT: dict[str, Text] = {
     "other": _("Other ({n})"),
     "new_prompts": _("New prompts"),
     "filtered": _("The filter “{words}” hides all {n} rows."),
+    "window_said": _("The map shows {window}"),
+    "window_begun": _("The window begins here; b ends it, Esc drops it"),
     "rows_merged": _("rows merged: {families} families into {rows}"),
     "rows_columns": _("{rows} rows × {columns} columns of {step}"),
     "not_reported": _("not reported"),

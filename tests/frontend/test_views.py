@@ -181,10 +181,26 @@ def test_htmx_gets_the_page_without_its_frame(planted, person):
 
 
 @pytest.mark.parametrize(
-    "path", ["/map?metric=nonsense&range=forever", "/nodes/fra-p2?range=<script>", "/map?range=90d"]
+    "path",
+    [
+        "/map?metric=nonsense&range=forever",
+        "/map?from=x&to=-1",
+        "/map?from=1&to=99999999999",
+        "/nodes/fra-p2?range=<script>",
+        "/map?range=90d",
+    ],
 )
 def test_a_strange_query_is_no_error(planted, person, path):
     assert person("viewer").get(path).status_code == 200
+
+
+def test_the_address_of_a_window_brings_its_picture_and_says_its_means(planted, person):
+    end = int(planted.timestamp())
+    text = person("viewer").get(f"/map?from={end - 9000}&to={end - 7200}").content.decode()
+    assert f"from={end - 9000}&amp;to={end - 7200}" in re.search(r"<link[^>]*data-picture", text)[0]
+    assert "older values are means of 1 min" in text
+    live = person("viewer", name="b").get("/map").content.decode()
+    assert "older values are means" not in live
 
 
 def test_a_silent_node_is_veiled_and_sums_are_lower_bounds(planted, person):
