@@ -125,3 +125,14 @@ def test_the_clock_of_the_rail_does_not_stand_still(visit):
     one.go("/docs/problems")
     shown = one.page.inner_text("[data-clock]")
     one.wait(f"document.querySelector('[data-clock]').textContent !== '{shown}'", 3)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_on_a_stale_page(visit, writer, axe, theme):
+    one = visit(theme=theme)
+    writer(60)
+    one.go("/")
+    one.wait(OLD)
+    one.page.evaluate(axe)
+    found = one.page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    assert not [(v["id"], [n["html"][:160] for n in v["nodes"][:3]]) for v in found]
