@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from django.conf import settings
 
 from catalog.models import Node
-from kvcore.messages import Command, Receipt, Signed, fingerprint, receipt_hash, signed_bytes
+from kvcore.messages import Command, EnrolmentQuestion, Receipt, Signed, fingerprint, receipt_hash, signed_bytes
 
 SECONDS = 5.0
 KIB = 1024
@@ -43,6 +43,13 @@ class NotAnswered:
     code: str
     detail: str = ""
     final: bool = False
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """The command key in hex, and its signature under a node's question."""
+
+    public_key: str
+    signature: str
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,17 @@ def sign(command: Command) -> Signed | NotAnswered:
         return msgspec.json.decode(answer, type=Signed)
     except msgspec.DecodeError:
         return NotAnswered("commander-unavailable", "not an envelope")
+
+
+def prove(question: EnrolmentQuestion) -> Proof | NotAnswered:
+    """The commander's answer to a node that wants to know whether the console has its key."""
+    answer = _commander("POST", "/v1/prove", msgspec.json.encode(question))
+    if isinstance(answer, NotAnswered):
+        return answer
+    try:
+        return msgspec.json.decode(answer, type=Proof)
+    except msgspec.DecodeError:
+        return NotAnswered("commander-unavailable", "not a proof")
 
 
 def command_key() -> bytes | None:

@@ -5,7 +5,10 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from django.conf import settings
+from django.http.request import validate_host
 from django.urls import URLPattern
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -20,7 +23,7 @@ from kvconsole.infra.calls import call
 from kvconsole.infra.lists import paginate
 from kvconsole.infra.rest import Problem, Strict, etag
 from kvcore.blocks import TIERS
-from kvcore.messages import fingerprint
+from kvcore.messages import EnrolmentQuestion, fingerprint
 
 READERS = ("viewer", "operator", "destructive-operator", "approver", "auditor")
 PLACE = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -86,11 +89,33 @@ class Enrolled(serializers.Serializer[Any]):
     ingest = IngestOut(many=True)
 
 
+class QuestionIn(Strict):
+    """What a node asks before it sends its token; `console` is the host it dialled."""
+
+    nonce = serializers.RegexField(r"^[0-9a-f]{64}$")
+    public_key = serializers.RegexField(r"^[0-9a-f]{64}$")
+    node = serializers.RegexField(PLACE, max_length=63)
+    console = serializers.CharField(max_length=255)
+
+    def validate_console(self, value: str) -> str:
+        """A host under which this console is reached: what was asked elsewhere is not answered here."""
+        if not validate_host(value, settings.ALLOWED_HOSTS):
+            raise serializers.ValidationError("The console is not reached under this name.", code="foreign-host")
+        return value
+
+
+QUESTION = tuple(
+    OpenApiParameter(name, str, description="Part of a question: all four or none")
+    for name in ("nonce", "public_key", "node", "console")
+)
+
+
 class FleetKeyOut(serializers.Serializer[Any]):
-    """The key that signs commands to nodes."""
+    """The key that signs commands to nodes; `proof` is its signature under the question, where one was asked."""
 
     public_key = serializers.CharField()
     fingerprint = serializers.CharField()
+    proof = serializers.CharField(required=False)
 
 
 class TierOut(serializers.Serializer[Any]):
@@ -194,13 +219,28 @@ class NodeEnrol(APIView):
 class FleetKey(APIView):
     """The console's command key."""
 
-    @call("fleet_key", answer=FleetKeyOut, public=True, refusals=("commander-unavailable",))
+    @call("fleet_key", answer=FleetKeyOut, public=True, query=QUESTION, refusals=("commander-unavailable",))
     def get(self, request: Request) -> Response:
-        """The public key; an agent compares its fingerprint with the one in its enrolment token."""
+        """The public key; an agent compares its fingerprint with the one in its enrolment token.
+
+        With a nonce, also the proof that the console has the private half.
+        """
+        if "nonce" in request.query_params:
+            return Response(_proven(request), headers={"Cache-Control": "no-store"})
         key = agents.command_key()
         if key is None:
             raise Problem("commander-unavailable", retry_after_seconds=5)
         return Response({"public_key": key.hex(), "fingerprint": fingerprint(key)})
+
+
+def _proven(request: Request) -> dict[str, str]:
+    question = QuestionIn(data=request.query_params.dict())
+    question.is_valid(raise_exception=True)
+    proof = agents.prove(EnrolmentQuestion(**question.validated_data))
+    if isinstance(proof, agents.NotAnswered):
+        raise Problem("commander-unavailable", retry_after_seconds=5)
+    named = fingerprint(bytes.fromhex(proof.public_key))
+    return {"public_key": proof.public_key, "fingerprint": named, "proof": proof.signature}
 
 
 def _node(view: NodeView) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Called by tasks; every function may be called at any time by anybody, twice or n
 is due. A node that was not heard for 5 s is silent, after 10 s lost: then none of its owners is routable or drawn.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,9 +18,11 @@ from catalog import agents
 from catalog.models import Node, NodeCommand
 from kvconsole.infra import leases, nudge
 from kvconsole.infra.access import plane, system
+from kvconsole.infra.rest import add_codes
 from kvconsole.infra.sql import named
 from kvcore.messages import PROTOCOL, Command
 
+add_codes({"node-fenced": (409, "The node is fenced")})
 SILENT_SECONDS, LOST_SECONDS = 5.0, 10.0
 LEASE_SECONDS = 20.0
 """Longer than signing and calling may take together."""
@@ -171,6 +174,25 @@ def _outcome(state: str) -> Outcome:
     if state == "done":
         return "success"
     return "denied" if state == "refused" else "failure"
+
+
+def holder_refusal(holder: str) -> str | None:
+    """None if the node of this id may lease keys, else the code of the refusal. Named in settings (`KEY_HOLDERS`).
+
+    A node that is silent or lost may: asking is how it hears the fences that it must clear before it serves again.
+    """
+    try:
+        node = Node.objects.filter(id=UUID(holder)).only("state", "wanted", "enrolled_at").first()
+    except ValueError:
+        node = None
+    if node is None or node.enrolled_at is None:
+        return "token-invalid"
+    return "node-fenced" if "fenced" in (node.state, node.wanted) else None
+
+
+def nodes_named(names: Sequence[str]) -> list[Node]:
+    """The nodes that have these names."""
+    return list(Node.objects.filter(name__in=names).order_by("name"))
 
 
 def node_or_none(node_id: UUID) -> Node | None:

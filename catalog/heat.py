@@ -64,10 +64,15 @@ def times_of(since: datetime, until: datetime, layer: int, newest: int | None, n
     return list(range(first, last + 1, step))
 
 
+def neighbours(columns: int) -> int:
+    """How many columns become one, so that at most `COLUMNS_MAX` are drawn."""
+    return max(1, -(-columns // COLUMNS_MAX))
+
+
 def thin(figures: Figures, times: list[int], step: int, *, gauge: bool) -> tuple[Figures, list[int], int]:
     """At most `COLUMNS_MAX` columns: k neighbours become one, the mean of the known rates or the last known gauge."""
-    k = -(-len(times) // COLUMNS_MAX)
-    if k <= 1:
+    k = neighbours(len(times))
+    if k == 1:
         return figures, times, step
     pad = -len(times) % k
     padded = np.pad(figures, ((0, 0), (pad, 0)), constant_values=np.nan).reshape(len(figures), -1, k)

@@ -173,7 +173,7 @@ def node_enrol(
             raise Problem("agent-url-mismatch")
         node.public_key, node.agent_url, node.agent_version = public_key, agent_url.rstrip("/"), agent_version
         node.engine, node.profile, node.enrolled_at, node.last_heard_at = dict(engine), profile, at, None
-        node.state, node.state_since = "joining", at
+        node.state, node.wanted, node.state_since = "joining", "ready", at
         node.save()
         node.tiers.all().delete()
         NodeTier.objects.bulk_create(NodeTier(node=node, **tier) for tier in tiers)
@@ -201,6 +201,25 @@ def node_enrol(
         "shards": 1,
         "ingest": [{"shard": 0, "url": url} for url in settings.INGEST_URLS],
     }
+
+
+def node_retire(*, node: Node, reason: str, actor: Principal | None, now: datetime) -> int:
+    """The node is fenced and its tokens are of no use: it is not heard, gets no keys, and nothing of it is routable.
+
+    Leases that it has end within five minutes. What lies on it is not erased. It returns only by enrolling anew.
+
+    Returns:
+        How many tokens were revoked.
+    """
+    with transaction.atomic(using=plane()):
+        known = Node.objects.select_for_update().get(id=node.id)
+        if known.state != "fenced" or known.wanted != "fenced":
+            body = {"name": known.name, "before": known.state, "after": "fenced", "reason": reason}
+            known.state, known.wanted, known.state_since = "fenced", "fenced", now
+            known.save(update_fields=["state", "wanted", "state_since"])
+            _record("node.state_changed", actor, known, body)
+            nudge.on_commit(nudge.NODES, using=plane())
+        return tokens_retire(holder=str(node.id), kinds=("enrol", "node"), reason="retired", actor=actor, now=now)
 
 
 def _enrolled_body(node: Node, tiers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Decides what every page knows besides its own subject: who is there, where one can go, language, theme, version."""
 
+from functools import partial
 from importlib import metadata
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from django.utils.functional import Promise
 from django.utils.translation import get_language, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
+from catalog.selectors import node_names
 from frontend import preference, wording
 from kvconsole.infra.access import Principal, principal_of, rule_for
 
@@ -98,6 +100,12 @@ def initials(name: str) -> str:
     return "".join(part[0] for part in parts[:2]).upper() if len(parts) > 1 else name[:2].upper()
 
 
+def nodes_of(principal: Principal | None) -> list[str]:
+    """The nodes that the palette finds, on whatever page; nobody's where the principal may not see nodes."""
+    rule = rule_for("page-node", "GET")
+    return list(node_names()) if rule and rule.allows(principal) else []
+
+
 def console(request: HttpRequest) -> dict[str, Any]:
     """The context processor of every template."""
     principal = principal_of(request)
@@ -127,5 +135,6 @@ def console(request: HttpRequest) -> dict[str, Any]:
             "version": version(),
             "words": wording.script_words(),
             "now": timezone.now(),
+            "nodes": partial(nodes_of, principal),
         }
     }

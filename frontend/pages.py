@@ -4,8 +4,11 @@ One function a page; each returns the template's context. Called by `views`.
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
+
+from django.urls import reverse
 
 from catalog import selectors
 from catalog.selectors import FleetView, NodeView, TokenRow
@@ -13,13 +16,21 @@ from frontend import formats, pictures, sentences, wording
 from frontend.problems import PROBLEMS
 
 HOUR = timedelta(hours=1)
+MINUTE = 60
 NODE_RANGES = ("1h", "12h", "7d")
 ROWS = 512
-"""Of the heat map; what the browser asks for too."""
+"""Of the heat map; what the browser asks for when it asks again."""
 STRIP_MOST = 12
 """A node's page shows the tiles of a fleet up to this size above its own figures."""
 DENSE_FROM = 50
 """More nodes than this are drawn as small squares, one for the worst tier each."""
+
+
+def freshness(fleet: FleetView, now: datetime) -> dict[str, Any]:
+    """Of when the figures are (the writer's last sign of life), and after how many seconds they are only last known."""
+    as_of, promise = fleet.numbers.as_of, selectors.WRITER_SECONDS
+    old = as_of is None or (now - as_of).total_seconds() > promise
+    return {"as_of": as_of, "promise": promise, "old": old}
 
 
 def overview(now: datetime) -> dict[str, Any]:
@@ -30,12 +41,13 @@ def overview(now: datetime) -> dict[str, Any]:
     evictions = selectors.eviction_history(node=None, since=since, until=now, now=now)
     evicted = [None if e.reasons is None else sum(e.reasons.values()) / e.step_seconds for e in evictions]
     return {
-        "live": True,
+        "live": freshness(fleet, now),
         "fleet": fleet,
         "answer": sentences.answer(fleet.answer),
         "alerts": [sentences.alert_line(a) for a in fleet.alerts],
         "kpis": kpis(fleet, tokens, evicted),
         "tokens": pictures.tokens(tokens, since, now),
+        "past": selectors.fill_history(since=since, until=now, now=now),
         "evictions": pictures.evictions(evictions, since, now, 12),
         "families": selectors.top_families(now=now, limit=8),
         "missing": [n.name for n in fleet.nodes if n.stale and n.state != "joining"],
@@ -90,17 +102,29 @@ def first_run(fleet: FleetView, tokens: Sequence[TokenRow]) -> list[tuple[str, s
     return [(name, "done" if done else "now" if name == current else "next") for name, done in steps.items()]
 
 
-def fleet_map(now: datetime, metric: str, span: str) -> dict[str, Any]:
-    """The map's frame and its tiles; the browser brings the matrix."""
+def window(since: str, until: str, now: datetime) -> tuple[int, int] | None:
+    """The time a map's address names, in seconds; None where it names none, or none that has been."""
+    if not all(text.isascii() and text.isdecimal() and len(text) <= 11 for text in (since, until)):
+        return None
+    asked = int(since), int(until)
+    return asked if 0 < asked[0] < asked[1] <= now.timestamp() + MINUTE else None
+
+
+def fleet_map(now: datetime, metric: str, span: str, asked: tuple[int, int] | None = None) -> dict[str, Any]:
+    """The map's frame and its tiles, of the last `span` or of the time `asked` for; the browser brings the matrix."""
     fleet = selectors.fleet_view(now=now)
     families = selectors.top_families(now=now, limit=10)
-    since = now - timedelta(seconds=wording.RANGES[span][0])
-    matrix = selectors.heat(metric=metric, since=since, until=now, rows=ROWS, now=now)
+    end = int(now.timestamp())
+    first, last = asked or (end - wording.RANGES[span][0], end)
+    since, until = datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
+    unsure = selectors.heat_honesty(alerts=fleet.alerts, since=since, until=until, now=now)
+    query = {"metric": metric, "layer": "auto", "from": first, "to": last, "rows": ROWS}
     return {
-        "live": True,
+        "live": freshness(fleet, now),
         "fleet": fleet,
         "families": families,
-        "honesty": sentences.honesty(matrix.honesty),
+        "honesty": sentences.honesty(unsure),
+        "picture": f"{reverse('map-heat')}?{urlencode(query)}",
         "notes": notes(fleet),
         "metric": metric,
         "metrics": wording.METRICS,
@@ -123,7 +147,7 @@ def nodes(now: datetime) -> dict[str, Any]:
     """All nodes: statement, tiles, table."""
     fleet = selectors.fleet_view(now=now)
     answer = sentences.answer(fleet.answer)
-    return {"live": True, "fleet": fleet, "answer": answer, "dense": len(fleet.nodes) > DENSE_FROM}
+    return {"live": freshness(fleet, now), "fleet": fleet, "answer": answer, "dense": len(fleet.nodes) > DENSE_FROM}
 
 
 def node(now: datetime, view: NodeView, span: str) -> dict[str, Any]:
@@ -136,7 +160,7 @@ def node(now: datetime, view: NodeView, span: str) -> dict[str, Any]:
     evictions = selectors.eviction_history(node=view.name, since=since, until=now, now=now)
     fleet = selectors.fleet_view(now=now)
     return {
-        "live": True,
+        "live": freshness(fleet, now),
         "fleet": fleet if len(fleet.nodes) <= STRIP_MOST else None,
         "current": view.name,
         "node": view,

@@ -121,7 +121,7 @@ PROBLEMS: dict[str, Problem] = {
     "unavailable": Problem(_("A part of the console is away"), REQUEST, LATER),
     # frames
     "malformed-frame": Problem(_("The body is not an event frame"), FRAME, CHANGED),
-    "truncated-frame": Problem(_("The frame ends too early"), FRAME, SAME),
+    "truncated-frame": Problem(_("The frame ends too early"), FRAME, CHANGED),
     "frame-too-large": Problem(_("The frame is too large"), FRAME, CHANGED),
     "version-unsupported": Problem(_("The frame speaks another version"), FRAME, CHANGED),
     "foreign-token": Problem(_("The token belongs to another node"), FRAME, NONE),
@@ -150,7 +150,7 @@ PROBLEMS: dict[str, Problem] = {
     "unknown-medium": Problem(_("The engine names a medium that is no tier"), ITEM, CHANGED),
     "too-many-namespaces": Problem(_("The node speaks of too many unregistered namespaces"), ITEM, NONE),
     "step-unknown": Problem(_("No open step allows this move between nodes"), ITEM, NONE),
-    "inventory-order": Problem(_("The pages of an inventory came out of order"), REQUEST, SAME),
+    "inventory-order": Problem(_("The pages of an inventory came out of order"), REQUEST, CHANGED),
     "inventory-too-large": Problem(_("The inventory is too large"), REQUEST, NONE),
     "inventory-item": Problem(_("An inventory may only list blocks"), ITEM, CHANGED),
     # between an engine and its listener

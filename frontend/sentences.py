@@ -230,16 +230,10 @@ def node_answer(node: NodeView) -> SafeString:
 # --- honesty --------------------------------------------------------------------------------------------------------
 
 
-def _merged(p: Params) -> SafeString:
-    families, rows = (f"{p.get(key, 0):,}" for key in ("families", "rows"))
-    return fill(_("rows merged: {families} families into {rows}"), families=families, rows=rows)
-
-
 HONESTY: dict[str, Callable[[Params], SafeString]] = {
     "nodes-silent": lambda p: fill(
         _("<b>nothing is reported by {names}</b>: that share is veiled, not zero"), names=links(_list(p))
     ),
-    "rows-merged": _merged,
     "means": lambda p: fill(_("older values are means of {step}"), step=formats.duration(float(p.get("seconds", 0)))),
     "writer-away": lambda p: fill(_("<b>the writer is away</b>: the newest columns are veiled")),
     "sources-recovering": lambda p: fill(

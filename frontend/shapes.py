@@ -21,18 +21,39 @@ def nice(top: float, steps: int = 4) -> list[float]:
     return [step * i for i in range(steps + 1)]
 
 
-def spark(values: Sequence[float | None]) -> tuple[str, str]:
-    """`(area, line)` of a spark; both are empty where fewer than two values are known."""
+def spark(values: Sequence[float | None], whole: Sequence[bool] | None = None) -> tuple[str, str, str]:
+    """`(area, line, doubtful line)` of a spark; all are empty where fewer than two values are known.
+
+    Time is never squeezed: a value of None is a gap. The line is doubtful next to a value that `whole` denies.
+    """
     known = [v for v in values if v is not None]
     if len(known) < 2:
-        return "", ""
+        return "", "", ""
     low, high = min(known), max(known)
     if high == low:
         low, high = low - 1, high + 1
-    last, span = len(known) - 1, high - low
-    points = (f"{100 * i / last:.1f} {2 + 20 * (1 - (v - low) / span):.1f}" for i, v in enumerate(known))
-    path = f"M{'L'.join(points)}"
-    return f"{path}L100 24L0 24z", path
+    last, span = len(values) - 1, high - low
+    sure = whole or [True] * len(values)
+    area, lines = "", {True: "", False: ""}
+    for run in _runs(values):
+        at = {i: f"{100 * i / last:.1f} {2 + 20 * (1 - (v - low) / span):.1f}" for i, v in run}
+        first, end = run[0][0], run[-1][0]
+        area += f"M{'L'.join(at.values())}L{100 * end / last:.1f} 24.0L{100 * first / last:.1f} 24.0z"
+        for i in range(first, max(end, first + 1)):
+            after = min(i + 1, end)
+            lines[sure[i] and sure[after]] += f"M{at[i]}L{at[after]}"
+    return area, lines[True], lines[False]
+
+
+def _runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
+    """The known values with their places, in runs without a gap."""
+    runs: list[list[tuple[int, float]]] = []
+    for i, value in enumerate(values):
+        if value is not None:
+            if not runs or runs[-1][-1][0] != i - 1:
+                runs.append([])
+            runs[-1].append((i, value))
+    return runs
 
 
 def columns(rows: Sequence[Sequence[float]], top: float) -> list[tuple[int, str, str, str, str]]:

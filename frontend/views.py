@@ -32,7 +32,9 @@ def fleet_map(request: HttpRequest) -> HttpResponse:
     metric, span = request.GET.get("metric", ""), request.GET.get("range", "")
     metric = metric if metric in wording.METRICS else "hits"
     span = span if span in wording.RANGES else "1h"
-    return render(request, "frontend/map.html", pages.fleet_map(timezone.now(), metric, span))
+    now = timezone.now()
+    asked = pages.window(request.GET.get("from", ""), request.GET.get("to", ""), now)
+    return render(request, "frontend/map.html", pages.fleet_map(now, metric, span, asked))
 
 
 @never_cache

@@ -7,7 +7,8 @@ import importlib.util
 import os
 
 from celery import Celery  # type: ignore[import-untyped]
-from celery.signals import setup_logging  # type: ignore[import-untyped]
+from celery.signals import setup_logging, worker_init  # type: ignore[import-untyped]
+from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", f"kvconsole.settings.{os.environ.get('KVC_ENV', 'dev')}")
 
@@ -28,6 +29,13 @@ app.conf.beat_schedule = {
 @setup_logging.connect  # type: ignore[untyped-decorator]
 def keep_logging(**_: object) -> None:
     """Celery leaves logging as Django set it up."""
+
+
+@worker_init.connect  # type: ignore[untyped-decorator]
+def refuse_without_keys(**_: object) -> None:
+    """A worker that could write no audit event does not start; beat, which writes none, needs no keys."""
+    if not settings.KEYSTORE_DIR:
+        raise SystemExit("KVC_KEYSTORE_DIR (or KVC_KEYSTORE_DIR_FILE) is not set")
 
 
 def send(name: str, *arguments: str) -> None:

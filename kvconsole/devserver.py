@@ -148,10 +148,11 @@ class Dev:
             command = [
                 PYTHON, "-m", "nodeagent", "join", "--console", self.site.url("web"), "--token", "-",
                 "--dir", str(directory), "--name", name, "--listen", listen[name], "--profile", "ref-1k",
-                "--remote", self.remote.url, *(x for tier in TIERS for x in ("--tier", tier)),
+                "--remote", "-", *(x for tier in TIERS for x in ("--tier", tier)),
             ]  # fmt: skip
-            # A token has no place in a process list.
-            self._call(command, env=_plain_env(), said=made[name]["enrolment_token"] + "\n")
+            # Neither token nor password have a place in a process list.
+            said = f"{made[name]['enrolment_token']}\n{self.remote.url}\n"
+            self._call(command, env=_plain_env(), said=said)
 
     def _manage(self, *arguments: str, env: dict[str, str]) -> str:
         return self._call([PYTHON, "manage.py", *arguments], env=env)
@@ -291,6 +292,7 @@ def serve(state: Path, lock: TextIO, *, replay: bool) -> None:
     finally:
         console.say("up", "stopping")
         dev.supervisor.stop()
+        reaper.close_shared()
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -188,6 +188,9 @@ def refuse_bad_start() -> None:
     """
     if settings.DEMO:
         return
+    needed = {"KVC_KEYSTORE_DIR": settings.KEYSTORE_DIR, "KVC_METRICS_TOKEN": settings.METRICS_TOKEN}
+    if missing := [name for name, value in needed.items() if not value]:
+        raise ImproperlyConfigured("\n".join(f"{name} (or {name}_FILE) is not set" for name in missing))
     with sql.connect("operator") as c:
         row = c.execute(sql.named("kvconsole")["demo_accounts"], (f"%{DEMO_DOMAIN}",)).fetchone()
     if row and row[0]:

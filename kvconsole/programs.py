@@ -49,7 +49,7 @@ PROGRAMS: Mapping[str, Program] = {
     "ingest": Program(
         ("manage.py", "ingest", "--port", "{port}"),
         roles=("ingest",),
-        secrets=("KVC_SECRET_KEY", "KVC_KEYSTORE_DIR"),
+        secrets=("KVC_SECRET_KEY",),
         ready="/healthz",
     ),
     "commander": Program(
@@ -66,7 +66,7 @@ PROGRAMS: Mapping[str, Program] = {
     ),
     "beat": Program(
         (*_CELERY, "beat", "--loglevel", "warning", "--schedule", "{state}/beat"),
-        roles=("operator",),
+        roles=(),
         secrets=("KVC_SECRET_KEY",),
     ),
 }  # fmt: skip

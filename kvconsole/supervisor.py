@@ -154,7 +154,6 @@ class Supervisor:
         for name, server in reversed(list(self.servers.items())):
             server.stop(STOP_SECONDS)
             self.console.say(name, "stopped")
-        reaper.close_shared()
 
     def _revive(self, name: str, server: Server) -> None:
         self.console.say(name, "ended; starting it again")

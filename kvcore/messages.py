@@ -7,7 +7,7 @@ knows which bytes are signed, not how. Sources: RFC 8785 (canonical JSON), `docs
 import hashlib
 import hmac
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import rfc8785
@@ -177,7 +177,7 @@ def canonical(value: msgspec.Struct | dict[str, Any]) -> bytes:
 
 
 def signed_bytes(kind: str, body: dict[str, Any]) -> bytes:
-    """The bytes a signature covers: the domain (`command` or `receipt`), then the canonical body."""
+    """The bytes a signature covers: the domain (`command`, `receipt` or `enrolment`), then the canonical body."""
     return f"kvconsole/{kind}/v1\n".encode() + canonical(body)
 
 
@@ -247,6 +247,23 @@ def ticket_refusal(ticket: Ticket, key: bytes, *, node: str, now: float) -> str 
     if now > ticket.expires_at or ticket.expires_at > now + 35:
         return "ticket-expired"
     return None
+
+
+class EnrolmentQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a node asks the console to sign before it sends its token: only who has the command key can answer.
+
+    `console` is the host that the node dialled, so that an answer cannot be passed on from another address.
+    """
+
+    console: Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+    nonce: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    public_key: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    node: Annotated[str, msgspec.Meta(min_length=1, max_length=63)]
+
+
+def enrolment_bytes(question: EnrolmentQuestion) -> bytes:
+    """The bytes that the answer's signature covers, in a domain of their own: never those of a command."""
+    return signed_bytes("enrolment", msgspec.to_builtins(question))
 
 
 ENROLMENT_TOKEN = "kvc_enrol_<id>_<secret><crc>.<fingerprint>"  # noqa: S105 - a shape, not a token

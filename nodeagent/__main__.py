@@ -14,7 +14,7 @@ import httpx
 
 from nodeagent.agent import DRIVE_FILE, Agent
 from nodeagent.config import PROFILES, ConfigError, Home, parse_tier
-from nodeagent.join import NotJoined, draft_of, join
+from nodeagent.join import NotJoined, draft_of, join, remote_url
 from nodeagent.server import serve
 
 DEFAULT_TIERS = ("hbm=64MiB", "pinned=64MiB", "dram=256MiB", "ssd=1GiB", "remote=1GiB")
@@ -63,7 +63,12 @@ def _join_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--agent-url", default="", help="how the console reaches the agent; default: http://<listen>")
     sub.add_argument("--profile", default="ref-1k", choices=sorted(PROFILES))
     sub.add_argument("--tier", action="append", default=[], help="hbm=64MiB[,high,low[,ttl seconds]]; repeated")
-    sub.add_argument("--remote", default="", help="URL of the Valkey that holds the tier remote")
+    remote = sub.add_mutually_exclusive_group()
+    remote.add_argument(
+        "--remote", default="", help="URL of the Valkey that holds the tier remote; - reads it from standard input, "
+        "after the token where that is read there too; with a password it may not stand here",
+    )  # fmt: skip
+    remote.add_argument("--remote-file", default="", help="private file with that URL in its first line")
     sub.add_argument("--policy", default="value", choices=("value", "lru"))
     sub.add_argument("--tpot-ms", type=float, default=0.0, help="pace of decode; 0 = at once")
     sub.add_argument("--tls-cert", default="")
@@ -72,9 +77,10 @@ def _join_options(sub: argparse.ArgumentParser) -> None:
 
 def _join(home: Home, args: argparse.Namespace) -> int:
     token = sys.stdin.readline().strip() if args.token == "-" else args.token  # noqa: S105 - a way to say "read it"
+    remote = remote_url(args.remote, args.remote_file, sys.stdin.readline)
     draft = draft_of(
         name=args.name, listen=args.listen, agent_url=args.agent_url, profile=args.profile,
-        tiers=dict(map(parse_tier, args.tier or DEFAULT_TIERS)), remote_url=args.remote, policy=args.policy,
+        tiers=dict(map(parse_tier, args.tier or DEFAULT_TIERS)), remote_url=remote, policy=args.policy,
         tpot_ms=args.tpot_ms, tls_cert=args.tls_cert, tls_key=args.tls_key,
     )  # fmt: skip
     with httpx.Client(timeout=30, trust_env=False, follow_redirects=False) as client:

@@ -18,8 +18,11 @@ from kvcore.messages import PROTOCOL
 
 VERSION = "0.1.0"
 CONFIG_FILE = "agent.json"
+SECRET_SUFFIXES = frozenset({".key", ".keys", ".token"})
+"""Names of files in an agent's directory that hold secrets end so."""
 PROFILES: dict[str, tuple[int, int]] = {"ref-1k": (16, 16 * 1024), "ref-64": (16, 1024)}
 """Reference fleets: tokens and bytes of a block."""
+JOIN_FIRST = ": run `python -m nodeagent join` first"
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB)?", re.IGNORECASE)
 _UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
@@ -121,10 +124,10 @@ class Home:
         Raises:
             ConfigError: it is missing, malformed, readable by others, or names an address it may not use.
         """
-        try:
-            raw = self.config_file.read_bytes()
-        except FileNotFoundError:
-            raise ConfigError(f"{self.config_file} is missing: run `python -m nodeagent join` first") from None
+        raw = read_private(self.config_file, JOIN_FIRST)
+        for path in self.path.iterdir():
+            if path.suffix in SECRET_SUFFIXES and path.is_file():
+                require_hidden(path, path.stat().st_mode)
         try:
             config = msgspec.json.decode(raw, type=Config)
         except msgspec.DecodeError as e:
@@ -154,14 +157,36 @@ class Home:
         Raises:
             ConfigError: it is missing, or others than its owner may read it.
         """
-        path = self.path / name
-        try:
-            mode = path.stat().st_mode
-        except FileNotFoundError:
-            raise ConfigError(f"{path} is missing: run `python -m nodeagent join` first") from None
-        if stat.S_IMODE(mode) & 0o077:
-            raise ConfigError(f"{path} is readable by others; set its mode to 0600")
-        return path.read_bytes()
+        return read_private(self.path / name, JOIN_FIRST)
+
+
+def read_private(path: Path, hint: str = "") -> bytes:
+    """Content of a file that nobody but its owner may read or write.
+
+    Raises:
+        ConfigError: it is missing, or others may read or write it; nothing of it was used.
+    """
+    try:
+        with path.open("rb") as f:
+            require_hidden(path, os.fstat(f.fileno()).st_mode)
+            return f.read()
+    except FileNotFoundError:
+        raise ConfigError(f"{path} is missing{hint}") from None
+    except OSError as e:
+        raise ConfigError(f"{path}: {e.strerror}") from None
+
+
+def require_hidden(path: Path, mode: int) -> None:
+    """Passes if a file of this mode is its owner's alone.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if stat.S_IMODE(mode) & 0o077:
+        raise ConfigError(
+            f"{path} has mode {stat.S_IMODE(mode):04o}: others than its owner may read or change it, so it is not "
+            "used. Make it private (chmod 0600) and replace what was in it if somebody may have seen it"
+        )
 
 
 def check(config: Config) -> None:

@@ -1,20 +1,36 @@
 """Decides how a node becomes one of the fleet: the console proves itself first, then the node does.
 
-The enrolment token carries a fingerprint of the console's command key. It is compared before the token is sent, so a
-wrong console learns nothing. The node's key pair is made here and never leaves. Called by `__main__`.
+The enrolment token carries a fingerprint of the console's command key. Before the token is sent, whoever answers must
+show that key and sign a question with it that nobody asked before: a wrong console learns nothing. The node's key pair
+is made here and never leaves. Called by `__main__`.
 """
 
+import secrets
 import socket
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from kvcore.messages import fingerprint
+from kvcore.messages import EnrolmentQuestion, enrolment_bytes, fingerprint
 from nodeagent.agent import DRIVE_FILE, KEY_FILE, TOKEN_FILE, describe_config, new_drive_token
-from nodeagent.config import VERSION, Config, ConfigError, Home, Ingest, TierConfig, check, require_private
+from nodeagent.config import (
+    VERSION,
+    Config,
+    ConfigError,
+    Home,
+    Ingest,
+    TierConfig,
+    check,
+    read_private,
+    require_private,
+)
 from nodeagent.engines.reference import describe
 
 _T = TypeVar("_T")
@@ -26,6 +42,7 @@ class NotJoined(Exception):
 
 class _FleetKey(msgspec.Struct, frozen=True):
     public_key: str
+    proof: str = ""
 
 
 class _Enrolled(msgspec.Struct, frozen=True):
@@ -57,9 +74,12 @@ def join(home: Home, *, console_url: str, token: str, draft: dict[str, Any], cli
     _, dot, expected = token.partition(".")
     if not dot or not expected:
         raise NotJoined("the enrolment token has no fingerprint of the console's key")
-    console_key = _console_key(client, base, expected)
     private = Ed25519PrivateKey.generate()
     public = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    question = EnrolmentQuestion(
+        console=_host(base), nonce=secrets.token_hex(32), public_key=public.hex(), node=draft["name"]
+    )
+    console_key = _console_key(client, base, expected, question)
     trial = _config(draft, node="-", console_url=base, key=console_key, ingest=[Ingest(0, base)], shards=1)
     body = {
         "enrolment_token": token, "public_key": public.hex(), "agent_url": trial.agent_url, "agent_version": VERSION,
@@ -81,16 +101,30 @@ def join(home: Home, *, console_url: str, token: str, draft: dict[str, Any], cli
     return config
 
 
-def _console_key(client: httpx.Client, base: str, expected: str) -> str:
-    """The console's public key in hex, if it is the one the token names."""
-    shown = _ask(client.get, f"{base}/api/v1/fleet-key", _FleetKey).public_key.lower()
+def _console_key(client: httpx.Client, base: str, expected: str, question: EnrolmentQuestion) -> str:
+    """The console's public key in hex, if it is the one the token names and whoever answers has its private half."""
+    answer = _ask(client.get, f"{base}/api/v1/fleet-key", _FleetKey, params=msgspec.to_builtins(question))
+    shown = answer.public_key.lower()
     try:
-        found = fingerprint(bytes.fromhex(shown))
+        key = bytes.fromhex(shown)
+        found = fingerprint(key)
     except ValueError:
         raise NotJoined("the console showed something that is no key") from None
     if found != expected:
         raise NotJoined("this is not the console the token was made by (its key differs); the token was not sent")
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(bytes.fromhex(answer.proof), enrolment_bytes(question))
+    except (InvalidSignature, ValueError):
+        raise NotJoined(
+            "whoever answers shows the console's key and did not prove to have it; the token was not sent"
+        ) from None
     return shown
+
+
+def _host(base: str) -> str:
+    """The host that is dialled, as a Host header has it, without the port."""
+    host = urlsplit(base).hostname or ""
+    return f"[{host}]" if ":" in host else host
 
 
 def _config(
@@ -136,6 +170,42 @@ def listen_address(text: str) -> str:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as s:
         s.bind((host.strip("[]"), 0))
         return f"{host}:{s.getsockname()[1]}"
+
+
+def remote_url(given: str, file: str, line: Callable[[], str]) -> str:
+    """The URL of the store behind the tier `remote`; "" = there is none.
+
+    Every user of a machine can read the command lines of all processes, so a password has no place there.
+
+    Args:
+        given: what stands on the command line; `-` = the next line of standard input.
+        file: a private file whose first line is the URL; "" = none.
+        line: reads a line of standard input.
+
+    Raises:
+        NotJoined: there is a password on the command line, or no URL where one was announced.
+        ConfigError: others may read the file, or it is not there.
+    """
+    if not file and given != "-":
+        if _has_password(given):
+            raise NotJoined(
+                "--remote has a password, which every user of this machine can read in the process list: nothing was "
+                "sent and nothing was written. Give the URL as `--remote -` on standard input or in `--remote-file`, "
+                "and change the password"
+            )
+        return given
+    found = read_private(Path(file)).decode(errors="replace").partition("\n")[0].strip() if file else line().strip()
+    if not found:
+        raise NotJoined(f"no URL of the remote store in {file or 'standard input'}: nothing was sent")
+    return found
+
+
+def _has_password(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError as e:
+        raise ConfigError(f"--remote: {e}") from None
+    return parts.password is not None or "password" in parse_qs(parts.query, keep_blank_values=True)
 
 
 def draft_of(

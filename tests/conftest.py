@@ -1,8 +1,8 @@
 """What tests stand on: a real PostgreSQL, a real Valkey, real processes, a real browser.
 
-The database is migrated once a session into a template; everything else is a copy of it, which costs 50 ms. Tests
-marked `django_db` run as kv_operator in a transaction that is rolled back; with `transaction=True` the database is
-copied anew afterwards, because kv_operator may not truncate.
+The database is migrated once a session into a template; everything else is a copy of it, made ahead of its use
+(`copies`). Tests marked `django_db` run as kv_operator in a transaction that is rolled back; with `transaction=True`
+the database is copied anew afterwards, because kv_operator may not truncate.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ import pytest
 from kvconsole import reaper
 from kvconsole.embedded import Postgres, Valkey
 from kvconsole.serverprocess import as_root, clone_home, sweep_test_homes
+from tests.copies import Copies
 from tests.running import Console
 
 CLONE = Path(__file__).resolve().parent.parent
@@ -67,6 +68,14 @@ def template(postgres: Postgres) -> str:
 
 
 @pytest.fixture(scope="session")
+def copies(postgres: Postgres, template: str) -> Iterator[Copies]:
+    """Migrated databases to use up."""
+    made = Copies(postgres, template)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
 def valkey(service_base: Path) -> Iterator[Valkey]:
     """Valkey; settings of this process point to it."""
     from channels.layers import channel_layers
@@ -97,17 +106,17 @@ def _point_settings(postgres: Postgres, name: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_test_environment, django_db_blocker, postgres: Postgres, template: str) -> Iterator[None]:
+def django_db_setup(django_test_environment, django_db_blocker, postgres: Postgres, copies: Copies) -> Iterator[None]:
     """Replaces pytest-django's own: the test database is a copy of the template."""
     from django.db import connections
     from django.test import TransactionTestCase
 
     def copy_anew(*_: object) -> None:
         connections.close_all()
-        postgres.drop_database(TEST_DATABASE)
-        postgres.create_database(TEST_DATABASE, template)
+        copies.drop(TEST_DATABASE)
+        copies.make(TEST_DATABASE)
 
-    postgres.create_database(TEST_DATABASE, template)
+    copies.make(TEST_DATABASE)
     TransactionTestCase._fixture_teardown = copy_anew
     with django_db_blocker.unblock():
         _point_settings(postgres, TEST_DATABASE)
@@ -140,12 +149,12 @@ class Database(dict[str, str]):
 
 
 @pytest.fixture
-def fresh_database(postgres: Postgres, template: str) -> Iterator[Database]:
+def fresh_database(postgres: Postgres, copies: Copies) -> Iterator[Database]:
     """A migrated database of this test alone, dropped afterwards."""
     name = f"kvc_{uuid.uuid4().hex[:12]}"
-    postgres.create_database(name, template)
+    copies.make(name)
     yield Database(postgres, name)
-    postgres.drop_database(name)
+    copies.drop(name)
 
 
 @pytest.fixture

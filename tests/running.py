@@ -145,11 +145,12 @@ class Console:
         directory = self.state / f"agent-{name}"
         command = ["-m", "nodeagent", "join", "--console", self.url, "--token", "-", "--dir", str(directory)]
         command += ["--name", name, "--listen", listen, "--profile", profile]
-        command += ["--remote", self.broker.url, *options]
+        command += ["--remote", "-", *options]
         command += [x for tier in tiers for x in ("--tier", tier)]
         done = subprocess.run(
-            [sys.executable, *command], capture_output=True, text=True, cwd=CLONE, env=_plain(), input=token + "\n"
-        )
+            [sys.executable, *command], capture_output=True, text=True, cwd=CLONE, env=_plain(),
+            input=f"{token}\n{self.broker.url}\n",
+        )  # fmt: skip
         assert done.returncode == 0, f"join {name}:\n{done.stdout}{done.stderr}"
         self.agents[name] = directory
         self.start(name)

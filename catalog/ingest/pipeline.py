@@ -150,8 +150,11 @@ class Pipeline:
             if not await self._on(self._side_pool, self.lock.acquire):
                 return False
             self.writer = await self._on(self._fold_pool, self._open)
-        except (psycopg.Error, DatabaseError, Deposed) as e:
+        except Deposed as e:
             log.warning("the shard cannot be opened: %s", e)
+            return False
+        except (psycopg.Error, DatabaseError):
+            log.warning("the shard cannot be opened", exc_info=True)
             return False
         meters.WRITING.set(1)
         log.info("writing shard %s as writer %s", self.shard, self.writer.store.writer)
@@ -160,8 +163,8 @@ class Pipeline:
             await self._batches(self.writer, keeper)
         except (Deposed, Replaced) as e:
             log.warning("no longer the writer: %s", type(e).__name__)
-        except (psycopg.Error, DatabaseError) as e:
-            log.error("the shard's database failed; its memory is loaded anew: %s", e)
+        except (psycopg.Error, DatabaseError):
+            log.exception("the shard's database failed; its memory is loaded anew")
         except Exception:
             meters.CRASHES.inc()
             log.exception("a batch could not be folded; the memory is loaded anew")
@@ -185,9 +188,11 @@ class Pipeline:
         """Returns when another process has the lock; a database that is away is waited for."""
         while True:
             await asyncio.sleep(1.0)
-            with contextlib.suppress(psycopg.OperationalError):
+            try:
                 if not await self._on(self._side_pool, self.lock.acquire):
                     return
+            except psycopg.OperationalError:
+                log.warning("whether the shard's lock is held cannot be said", exc_info=True)
 
     # ---------------------------------------------------------------- batches
     async def _batches(self, writer: Writer, keeper: "asyncio.Task[None]") -> None:

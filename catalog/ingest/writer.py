@@ -15,6 +15,7 @@ from catalog.ingest.nodes import NodeBook
 from catalog.ingest.pictures import Pictures
 from catalog.ingest.registry import Registry
 from catalog.store import Store
+from kvconsole.infra import outage
 
 LOCK_CLASS = 0x4B5643  # "KVC"
 
@@ -39,6 +40,7 @@ class Lock:
             except psycopg.OperationalError:
                 self.release()
         connection = psycopg.connect(self.dsn, autocommit=True, connect_timeout=3)
+        outage.connected()
         with contextlib.ExitStack() as stack:
             stack.callback(connection.close)
             connection.execute(

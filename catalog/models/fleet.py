@@ -12,7 +12,8 @@ class Node(models.Model):
     """One cache node and its agent. `state` is observed; `wanted` is what operators want it to be while it is heard.
 
     Transitions of `state`: joining → ready (first heard) · any → silent (> 5 s) → lost (> 10 s) · silent, lost →
-    `wanted` (heard again). A node that is lost has no routable owner.
+    `wanted` (heard again) · any → fenced (retired), which ends with a new enrolment alone. A node that is lost or
+    fenced has no routable owner.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7)

@@ -3,13 +3,14 @@
 Holdings, cursors and owners are exact at every commit, so no reader here needs the barrier.
 """
 
-from catalog.selectors.fleet import alerts, fleet_view, node_names, node_view
-from catalog.selectors.heatmap import heat, heat_live, top_families
-from catalog.selectors.history import eviction_history, token_history, watermark_history
+from catalog.selectors.fleet import WRITER_SECONDS, alerts, fleet_view, node_names, node_view
+from catalog.selectors.heatmap import heat, heat_honesty, heat_live, top_families
+from catalog.selectors.history import eviction_history, fill_history, token_history, watermark_history
 from catalog.selectors.views import (
     Alert,
     EvictionRow,
     FamilyView,
+    FillRow,
     FleetView,
     HeatMatrix,
     HeatRow,
@@ -25,9 +26,11 @@ from catalog.selectors.views import (
 )
 
 __all__ = [
+    "WRITER_SECONDS",
     "Alert",
     "EvictionRow",
     "FamilyView",
+    "FillRow",
     "FleetView",
     "HeatMatrix",
     "HeatRow",
@@ -42,8 +45,10 @@ __all__ = [
     "TokenRow",
     "alerts",
     "eviction_history",
+    "fill_history",
     "fleet_view",
     "heat",
+    "heat_honesty",
     "heat_live",
     "node_names",
     "node_view",

@@ -14,7 +14,7 @@ from catalog import heat as pictures
 from catalog.models.pictures import LAYERS, METRICS
 from catalog.selectors.columns import Axis, Column, axis_now, columns_of, last_hour
 from catalog.selectors.fleet import WRITER_SECONDS, alerts
-from catalog.selectors.views import FamilyView, HeatMatrix, HeatRow, Params, Sentence
+from catalog.selectors.views import Alert, FamilyView, HeatMatrix, HeatRow, Params, Sentence
 from kvconsole.infra.access import FLEET_PLANE
 from tenants.selectors import namespaces_by_digest, tenant_slugs
 
@@ -64,11 +64,18 @@ def heat(*, metric: str, since: datetime, until: datetime, rows: int, now: datet
         levels=pictures.levels(figures, 2.0**exponent),
         scale_max=2.0**exponent,
         scale_linear=pictures.LINEAR,
-        honesty=_honesty(columns, drawn, merged, layer, step, now),
+        honesty=[*_unsure(alerts(now=now)), *(_merged(drawn) if columns else ()), *_means(layer, step)],
         as_of=now,
         row_means=[_mean(x) for x in figures],
         row_now=[_known(x[-1]) if len(x) else None for x in figures],
     )
+
+
+def heat_honesty(*, alerts: list[Alert], since: datetime, until: datetime, now: datetime) -> list[Sentence]:
+    """What no picture of this time shows exactly, whatever its rows: known before a figure is read."""
+    layer = pictures.layer_for(since, now)
+    columns = len(pictures.times_of(since, until, layer, None, now))
+    return [*_unsure(alerts), *_means(layer, LAYERS[layer][0] * pictures.neighbours(columns))]
 
 
 def heat_live(*, metric: str, now: datetime) -> Params:
@@ -235,10 +242,7 @@ def _weights(families: list[int], columns: dict[int, Column], metric: int) -> ND
 # --- what is not exact --------------------------------------------------------
 
 
-def _honesty(
-    columns: dict[int, Column], rows: list[HeatRow], merged: dict[int, int], layer: int, step: int, now: datetime
-) -> list[Sentence]:
-    wrong = alerts(now=now)
+def _unsure(wrong: list[Alert]) -> list[Sentence]:
     said = []
     silent = sorted({a.node for a in wrong if a.code in ("node-silent", "node-lost") and a.node})
     unsure = sorted({a.node for a in wrong if a.code.startswith("source-") and a.node})
@@ -248,12 +252,19 @@ def _honesty(
         said.append(Sentence(code="nodes-silent", params={"nodes": silent}))
     if unsure:
         said.append(Sentence(code="sources-recovering", params={"nodes": unsure}))
-    if any(r.merged for r in rows) and columns:
-        families = sum(r.merged or (r.kind == "family") for r in rows)
-        said.append(Sentence(code="rows-merged", params={"families": families, "rows": len(rows)}))
-    if layer or step > LAYERS[layer][0]:
-        said.append(Sentence(code="means", params={"seconds": step}))
     return said
+
+
+def _merged(rows: list[HeatRow]) -> list[Sentence]:
+    if not any(r.merged for r in rows):
+        return []
+    families = sum(r.merged or (r.kind == "family") for r in rows)
+    return [Sentence(code="rows-merged", params={"families": families, "rows": len(rows)})]
+
+
+def _means(layer: int, step: int) -> list[Sentence]:
+    exact = not layer and step == LAYERS[layer][0]
+    return [] if exact else [Sentence(code="means", params={"seconds": step})]
 
 
 def _mean(figures: NDArray[np.float32]) -> float | None:

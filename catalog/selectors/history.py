@@ -6,12 +6,12 @@ A time is unknown, not zero, where the writer made no column or, for one node, w
 from collections import defaultdict
 from datetime import UTC, datetime
 
-from django.db.models import Max, Sum
+from django.db.models import Count, Max, Sum
 
 from catalog.heat import layer_for, times_of
 from catalog.models import Eviction, HeatColumn, MarkSample, Node, Source, Usage
 from catalog.models.pictures import ALL_KEYSPACES, LAYERS
-from catalog.selectors.views import EvictionRow, Sample, TokenRow
+from catalog.selectors.views import EvictionRow, FillRow, Sample, TokenRow
 
 
 def watermark_history(*, node: str, tier: str, since: datetime, until: datetime, now: datetime) -> list[Sample]:
@@ -38,6 +38,28 @@ def _sample(t: int, rows: list[MarkSample]) -> Sample:
         high=min(r.high for r in rows),
         low=min(r.low for r in rows),
     )
+
+
+def fill_history(*, since: datetime, until: datetime, now: datetime) -> dict[str, list[FillRow]]:
+    """Fill of every tier over all nodes, in steps of a minute or more; a tier that nobody reported is absent."""
+    layer = max(1, layer_for(since, now))
+    rows = MarkSample.objects.filter(layer=layer, t0__gte=_floor(since, layer), t0__lt=until)
+    sums = rows.values_list("tier", "t0").annotate(n=Count("source"), used=Sum("used"), capacity=Sum("capacity"))
+    found: dict[str, dict[int, tuple[int, int, int]]] = defaultdict(dict)
+    for tier, t0, *values in sums:
+        found[tier][int(t0.timestamp())] = (values[0], values[1], values[2])
+    window = _window(since, until, layer, now)
+    return {tier: _fills(window, by_time) for tier, by_time in found.items()}
+
+
+def _fills(window: list[int], by_time: dict[int, tuple[int, int, int]]) -> list[FillRow]:
+    most = max(n for n, _, _ in by_time.values())
+    out = []
+    for t in window:
+        n, used, capacity = by_time.get(t, (0, 0, 0))
+        share = used / capacity if capacity else None
+        out.append(FillRow(t=datetime.fromtimestamp(t, UTC), share=share, complete=n == most))
+    return out
 
 
 def eviction_history(*, node: str | None, since: datetime, until: datetime, now: datetime) -> list[EvictionRow]:

@@ -187,6 +187,17 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     low: float | None
 
 
+class FillRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How full a tier was over all nodes at one time: used of capacity, 0 to 1, of those that reported; None = nobody.
+
+    `complete` is False where a source that reported the tier within the window did not at this time.
+    """
+
+    t: datetime
+    share: float | None
+    complete: bool
+
+
 class EvictionRow(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks evicted from one time on for `step_seconds`, by reason; `reasons` None = not reported."""
 

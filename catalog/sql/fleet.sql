@@ -1,9 +1,11 @@
 -- name: nodes_reconcile
 -- What each enrolled node is now. Lost comes only after five seconds of silence that we saw: a console that was away
--- itself first sees silence. While no writer lives nobody could be heard, so nobody is lost. (primary key)
+-- itself first sees silence. While no writer lives nobody could be heard, so nobody is lost. What is fenced stays so,
+-- heard or not. (primary key)
 UPDATE catalog_node n SET state = x.after, state_since = %(now)s
   FROM (SELECT id, state AS before,
-               CASE WHEN enrolled_at IS NULL OR last_heard_at IS NULL THEN 'joining'
+               CASE WHEN wanted = 'fenced' THEN 'fenced'
+                    WHEN enrolled_at IS NULL OR last_heard_at IS NULL THEN 'joining'
                     WHEN last_heard_at >= %(now)s - %(silent)s * interval '1 second' THEN wanted
                     WHEN state = 'lost' THEN 'lost'
                     WHEN last_heard_at < %(now)s - %(lost)s * interval '1 second' AND state = 'silent'

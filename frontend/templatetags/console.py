@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django import template
+from django.templatetags.static import static
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -85,6 +86,13 @@ def icon(name: str, small: bool = False) -> SafeString:
 
 
 @register.simple_tag
+def modules(*names: str) -> SafeString:
+    """Scripts that others import are fetched with the page, not one after the other as imports are found."""
+    paths = ((static(f"frontend/js/{name}.js"),) for name in names)
+    return format_html_join("", '<link rel="modulepreload" href="{}">', paths)
+
+
+@register.simple_tag
 def status(kind: str, code: str | None, text: str = "") -> SafeString:
     """Icon and word of a state; `text` replaces the word."""
     tone = wording.state(KINDS[kind], code)
@@ -119,16 +127,15 @@ def swatch(name: str) -> SafeString:
 
 
 @register.simple_tag
-def spark(values: Sequence[float | None]) -> SafeString:
-    """A line of the recent past without axes; empty where there is no past."""
-    area, path = shapes.spark(values)
-    if not path:
+def spark(values: Sequence[float | None], whole: Sequence[bool] | None = None) -> SafeString:
+    """A line of the recent past without axes; gaps stay gaps, and it is dashed where `whole` denies a value."""
+    area, line, doubt = shapes.spark(values, whole)
+    if not area:
         return SafeString('<span class="spark" aria-hidden="true"></span>')
+    kinds = (("area", area), ("line", line), ("doubt", doubt))
+    paths = format_html_join("", '<path class="{}" d="{}"/>', ((kind, path) for kind, path in kinds if path))
     return format_html(
-        '<svg class="spark" viewBox="0 0 100 24" preserveAspectRatio="none" aria-hidden="true">'
-        '<path class="area" d="{}"/><path d="{}"/></svg>',
-        area,
-        path,
+        '<svg class="spark" viewBox="0 0 100 24" preserveAspectRatio="none" aria-hidden="true">{}</svg>', paths
     )
 
 

@@ -3,7 +3,7 @@
 What is last known is never added to a sum; a sum with something missing starts with ≥. Loaded as `{% load fleet %}`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import template
@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
-from catalog.selectors import LadderStep, NodeView, TierView
+from catalog.selectors import FillRow, LadderStep, NodeView, TierView
 from frontend import formats, wording
 from frontend.sentences import reason
 from frontend.templatetags.console import column, icon
@@ -109,6 +109,13 @@ def ladder_words(step: LadderStep) -> dict[str, Any]:
         "blocks": bound + formats.number(step.blocks) if step.complete or step.blocks else formats.unknown(),
         "label": sentence,
     }
+
+
+@register.simple_tag
+def past_of(tier: str, past: Mapping[str, Sequence[FillRow]]) -> dict[str, Any]:
+    """The last hour of one tier as a spark takes it."""
+    rows = past.get(tier, ())
+    return {"shares": [row.share for row in rows], "whole": [row.complete for row in rows]}
 
 
 @register.simple_tag

@@ -119,10 +119,12 @@ async def subscribe(
                     yield None
                     continue
                 message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=left)
+                _obey()
                 got = _decode(message["data"]) if message else None
                 if got and (not topics or got.topic in topics):
                     yield got
         except (redis.RedisError, OSError):
+            _obey()
             await asyncio.sleep(min(every, _REST_SECONDS))
             next_tick = time.monotonic() + every
             yield None
@@ -130,6 +132,13 @@ async def subscribe(
             with contextlib.suppress(redis.RedisError, OSError):
                 await pubsub.aclose()  # type: ignore[no-untyped-call]
                 await client.aclose()
+
+
+def _obey() -> None:
+    """Ends the task if it was asked to end: redis-py loses a cancellation that comes while it connects or reads."""
+    task = asyncio.current_task()
+    if task and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def listen(

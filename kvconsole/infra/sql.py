@@ -19,6 +19,8 @@ from django.conf import settings
 from django.db.migrations.operations import RunSQL
 from psycopg.conninfo import make_conninfo
 
+from kvconsole.infra import outage
+
 PLATFORM = uuid.UUID("00000000-0000-7000-8000-000000000001")
 """The tenant that owns what belongs to nobody else; its shared rows are readable by all tenants."""
 SEALERS = ("operator", "router")
@@ -51,7 +53,9 @@ def dsn(role: str, **overrides: str) -> str:
 
 def connect(role: str, *, autocommit: bool = True) -> psycopg.Connection:
     """A new connection as `kv_<role>`, outside Django's; the caller closes it."""
-    return psycopg.connect(dsn(role), autocommit=autocommit)
+    connection = psycopg.connect(dsn(role), autocommit=autocommit)
+    outage.connected()
+    return connection
 
 
 @cache

@@ -256,11 +256,13 @@ CHANNEL_LAYERS = {
     }
 }
 TASK_SENDER = "kvconsole.celery.send"
+"""How an app wakes a worker without knowing Celery: called with a task's name and an id."""
 NAMESPACE_POLICY = "catalog.placing.node_policies"
 """Answers which tiers of a node may hold which namespaces; asked where a node renews its leases."""
-"""How an app wakes a worker without knowing Celery: called with a task's name and an id."""
 APPROVAL_OWNERS = {"share_group": "tenants.approval_decided"}
 """Kind of approval → the task that is told of its decision."""
+KEY_HOLDERS = {"node": "catalog.fleet.holder_refusal"}
+"""Kind of principal → who knows whether such a holder may lease keys now; kinds that are not here need no leave."""
 CELERY_BROKER_URL = VALKEY_URL
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
@@ -276,7 +278,13 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "filters": {"quiet": {"()": "kvconsole.infra.outage.Quiet"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["quiet"]}},
     "root": {"handlers": ["console"], "level": "INFO"},
-    "loggers": {"django": {"level": "WARNING"}, "httpx": {"level": "WARNING"}, "celery": {"level": "WARNING"}},
+    "loggers": {
+        "django": {"level": "WARNING"},
+        "httpx": {"level": "WARNING"},
+        "celery": {"level": "WARNING"},
+        "uvicorn.error": {"filters": ["quiet"]},  # has a handler of its own
+    },
 }

@@ -8,17 +8,16 @@ from kvconsole.settings.base import (
     COMMANDER_URL,
     CONSOLE_URL,
     INGEST_URLS,
-    KEYSTORE_DIR,
     SECRET_KEY,
     env,
 )
 
 DEBUG = False
 DEMO = False
-"""A demonstration account in the database keeps `web` from starting (`kvconsole.plumbing.refuse_bad_start`)."""
+"""A demonstration account in the database keeps `web` from starting (`kvconsole.plumbing.refuse_bad_start`), as does
+a key store or a metrics token that is not set: other processes need not be told of them."""
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-METRICS_TOKEN = env.text("KVC_METRICS_TOKEN", None)
 
 
 def _speaks_plainly(url: str) -> bool:
@@ -33,8 +32,6 @@ if urlsplit(CONSOLE_URL).scheme != "https":
 env.problems += [f"plain HTTP off loopback: {url}" for url in (*INGEST_URLS, COMMANDER_URL) if _speaks_plainly(url)]
 if "*" in ALLOWED_HOSTS or urlsplit(CONSOLE_URL).hostname not in ALLOWED_HOSTS:
     env.problems.append("KVC_ALLOWED_HOSTS must name the host of KVC_CONSOLE_URL, and no wildcard")
-if not KEYSTORE_DIR:
-    env.problems.append("KVC_KEYSTORE_DIR is not set")
 
 SECURE_SSL_REDIRECT = True
 SECURE_HSTS_SECONDS = 365 * 24 * 3600

@@ -52,12 +52,14 @@ def key_leases_renew(
         everything: all namespaces it may hold, not only those of `held`.
 
     Raises:
-        Problem: forbidden: it is no holder.
+        Problem: forbidden: it is no holder; token-invalid or node-fenced: it is not one any more. Nothing was leased
+            and no fence was acknowledged.
     """
     kind = principal.kind
     if kind not in SUBKEYS:
         raise Problem("forbidden")
     holder, until = principal.holder or principal.id, now + timedelta(seconds=LEASE_SECONDS)
+    _require_standing(kind, holder)
     rows, policies = _allowed(principal)
     chosen = rows if everything or not held else [r for r in rows if r.digest.hex() in held]
     store = keystore()
@@ -82,6 +84,17 @@ def key_leases_renew(
             if "denied" in policy
         ],
     )
+
+
+def _require_standing(kind: str, holder: str) -> None:
+    """Passes if the room that knows such holders has nothing against this one.
+
+    Nodes are the catalog's, which is above this room: it is named in settings, as the task sender is.
+    """
+    named_in_settings = settings.KEY_HOLDERS.get(kind)
+    refusal = import_string(named_in_settings)(holder) if named_in_settings else None
+    if refusal:
+        raise Problem(refusal)
 
 
 def fence_acknowledge(*, holder_kind: str, holder: str, seq: int, now: datetime, tenant_id: UUID = PLATFORM) -> None:

@@ -14,9 +14,8 @@ import psycopg
 from catalog.store_reads import exact_facts
 from tests.running import Console
 
-TRACE = os.environ.get(
-    "KVC_TRACE", str(Path(__file__).resolve().parents[3] / "shared/traces/mooncake_conversation.jsonl")
-)
+BESIDE = Path(__file__).resolve().parents[3] / "shared/traces/mooncake_conversation.jsonl"
+TRACE = os.environ.get("KVC_TRACE") or str(BESIDE)
 
 
 class Held(NamedTuple):

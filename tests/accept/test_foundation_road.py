@@ -49,7 +49,7 @@ def fleet(console: Console, *, names: tuple[str, ...] = NODES) -> None:
 
 def trace(console: Console, count: int) -> tuple[Path, str]:
     """The real trace where it is, else a made one; and which of the two."""
-    if Path(TRACE).exists():
+    if Path(TRACE).is_file():
         return Path(TRACE), "conversation trace"
     made = console.state / "made.jsonl"
     console.manage("make_trace", str(made), "--seconds", str(count), "--rate", "2", "--repositories", "5")

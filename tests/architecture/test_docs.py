@@ -18,7 +18,7 @@ def _names_in(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "document", ["docs/architecture.md", "docs/runbook.md", "docs/threat_model.md", "CONTRIBUTING.md"]
+    "document", ["docs/architecture.md", "docs/nodes.md", "docs/runbook.md", "docs/threat_model.md", "CONTRIBUTING.md"]
 )
 def test_files_named_in_documents_exist(document: str) -> None:
     missing = sorted(w for w in _names_in((CLONE / document).read_text()) if not (CLONE / w).exists())
@@ -70,3 +70,18 @@ def test_links_between_documents_lead_somewhere() -> None:
             if not (path.parent / target).exists():
                 broken.append(f"{name(path)} → {target}")
     assert not broken
+
+
+def test_protocol_and_problem_pages_agree_on_what_is_sent_again() -> None:
+    from catalog.ingest.codes import STATUS
+    from frontend.problems import PROBLEMS, SAME
+
+    text = (DOCS / "protocol.md").read_text()
+    rows = re.findall(r"^\| (\d{3})[^|]*\| (.*) \|$", text[text.index("## Refusals") :], re.MULTILINE)
+    refused = [codes for status, codes in rows if status in ("400", "413", "422")]
+    final = {code for codes in refused for code in re.findall(r"`([a-z-]+)`", codes)}
+    assert "truncated-frame" in final
+    assert {code for code in final if STATUS.get(code, 400) not in (400, 413, 422)} == set()
+    assert {code for code in final if PROBLEMS[code].retry == SAME} == set()
+    pages = {code: (DOCS / "problems" / f"{code}.md").read_text() for code in final}
+    assert {code for code, page in pages.items() if "safe?** Yes" in page} == set()

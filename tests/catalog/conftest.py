@@ -8,6 +8,7 @@ import pytest
 
 from kvconsole.embedded import Postgres
 from tests.conftest import Database
+from tests.copies import Copies
 
 TABLES = ("segment", "placement", "holding", "owner", "source", "keyspace", "ledger", "reader")
 FRESH = """UPDATE catalog_shard SET writer = 0, seq = 0, redo = 1, next_seg = 0, next_owner = 1, next_keyspace = 1,
@@ -15,12 +16,12 @@ FRESH = """UPDATE catalog_shard SET writer = 0, seq = 0, redo = 1, next_seg = 0,
 
 
 @pytest.fixture(scope="module")
-def module_database(postgres: Postgres, template: str) -> Iterator[Database]:
+def module_database(postgres: Postgres, copies: Copies) -> Iterator[Database]:
     """A migrated database of this module."""
     name = f"kvc_{uuid.uuid4().hex[:12]}"
-    postgres.create_database(name, template)
+    copies.make(name)
     yield Database(postgres, name)
-    postgres.drop_database(name)
+    copies.drop(name)
 
 
 def wipe(dsn: str) -> None:

@@ -16,6 +16,7 @@ from catalog.index.steps import Touched, Work
 from catalog.store import Store
 from kvconsole.embedded import Postgres
 from tests.conftest import Database
+from tests.copies import Copies
 
 TABLES = ("segment", "placement", "holding", "owner", "source", "keyspace", "ledger", "reader")
 FRESH = """UPDATE catalog_shard SET writer = 0, seq = 0, redo = 1, next_seg = 0, next_owner = 1, next_keyspace = 1,
@@ -27,12 +28,12 @@ NODE = uuid.UUID("00000000-0000-7000-8000-0000000000bb")
 
 
 @pytest.fixture(scope="module", name="module_database")
-def module_database_(postgres: Postgres, template: str) -> Iterator[Database]:
+def module_database_(postgres: Postgres, copies: Copies) -> Iterator[Database]:
     """A migrated database of this module."""
     name = f"kvc_{uuid.uuid4().hex[:12]}"
-    postgres.create_database(name, template)
+    copies.make(name)
     yield Database(postgres, name)
-    postgres.drop_database(name)
+    copies.drop(name)
 
 
 @pytest.fixture(name="store_database")

@@ -3,9 +3,12 @@
 # ruff: noqa: F811
 
 import uuid
+from urllib.parse import urlencode
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from kvcore.messages import EnrolmentQuestion, enrolment_bytes
 from tests.catalog.fleet_fixtures import TIERS, commander, enrolled, far, running_commander  # noqa: F401
 from tests.tenants.conftest import anonymous, caller  # noqa: F401
 
@@ -42,6 +45,39 @@ def test_a_node_is_made_enrolled_and_seen(commander, far, caller, anonymous):
     assert {t["tier"] for t in listed["tiers"]} == {"hbm", "ssd"}
     again = anonymous.post("/nodes:enrol", enrolment(side, token))
     assert (again.status_code, again.json()["code"]) == (401, "enrolment-token-invalid")
+
+
+QUESTION = {"console": "testserver", "nonce": "0a" * 32, "public_key": "0b" * 32, "node": "n1"}
+
+
+def test_the_console_proves_that_it_has_its_key(commander, anonymous):
+    key = anonymous.get("/fleet-key").json()
+    answer = anonymous.get("/fleet-key?" + urlencode(QUESTION))
+    assert answer.status_code == 200
+    assert answer["Cache-Control"] == "no-store"
+    got = answer.json()
+    assert (got["public_key"], got["fingerprint"]) == (key["public_key"], key["fingerprint"])
+    public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(got["public_key"]))
+    public.verify(bytes.fromhex(got["proof"]), enrolment_bytes(EnrolmentQuestion(**QUESTION)))
+    assert "proof" not in key
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"nonce": "0a"}, "/nonce"),
+        ({"public_key": "x" * 64}, "/public_key"),
+        ({"node": "a b"}, "/node"),
+        ({"console": "relay.example"}, "/console"),
+        ({"console": ""}, "/console"),
+        ({"order": "purge"}, "/order"),
+    ],
+)
+def test_a_question_that_was_asked_elsewhere_or_is_none_is_not_answered(commander, anonymous, change, pointer):
+    answer = anonymous.get("/fleet-key?" + urlencode(QUESTION | change))
+    assert (answer.status_code, answer.json()["code"]) == (400, "validation-failed")
+    assert {e["pointer"] for e in answer.json()["errors"]} == {pointer}
+    assert "proof" not in answer.json()
 
 
 def test_a_nodes_own_token_may_lease_keys_and_nothing_of_the_fleet(enrolled, caller):
@@ -109,3 +145,5 @@ def test_without_the_commander_the_key_is_unavailable_and_says_when_to_ask_again
     answer = anonymous.get("/fleet-key")
     assert (answer.status_code, answer.json()["code"]) == (503, "commander-unavailable")
     assert answer["Retry-After"] == "5"
+    asked = anonymous.get("/fleet-key?" + urlencode(QUESTION))
+    assert (asked.status_code, asked.json()["code"]) == (503, "commander-unavailable")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from audit.models import Event
-from catalog import services
+from catalog import fleet, services
 from catalog.models import Node, NodeCommand
 from kvconsole.infra.access import system
 from kvconsole.infra.rest import Problem
@@ -144,6 +144,26 @@ def test_a_known_node_that_is_ensured_elsewhere_is_expected_there(commander, far
     _, token = services.node_ensure(name="n", region="r", agent_url=new.url, now=NOW)
     refused("agent-url-mismatch", enrol, token=token, side=old)
     assert enrol(token, new)
+
+
+def test_a_retired_node_is_fenced_and_its_tokens_are_void(enrolled):
+    node, side = enrolled()
+    _, unused = services.node_ensure(name=node.name, again=True, now=NOW)
+    assert services.node_retire(node=node, reason="broken", actor=system("test"), now=NOW) == 2
+    assert services.node_retire(node=node, reason="broken", actor=system("test"), now=NOW) == 0
+    node.refresh_from_db()
+    assert (node.state, node.wanted) == ("fenced", "fenced")
+    assert selectors.token_principal(side.token) is None
+    refused("enrolment-token-invalid", enrol, token=unused, side=side)
+    assert actions()[-3:] == ["node.state_changed", "token.revoked", "token.revoked"]
+    Node.objects.filter(id=node.id).update(last_heard_at=NOW)
+    assert fleet.nodes_reconcile(now=NOW, writer_lives=True) == []
+    assert fleet.holder_refusal(str(node.id)) == "node-fenced"
+    _, again = services.node_ensure(name=node.name, again=True, now=NOW)
+    enrol(again, side)
+    node.refresh_from_db()
+    assert (node.state, node.wanted) == ("joining", "ready")
+    assert fleet.holder_refusal(str(node.id)) is None
 
 
 def test_without_the_consoles_key_no_node_is_made(commander, settings):

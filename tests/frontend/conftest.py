@@ -19,6 +19,7 @@ from django.test import Client
 from kvconsole import reaper
 from kvconsole.embedded import Postgres, Valkey
 from tests.conftest import TEST_DATABASE, Database
+from tests.copies import Copies
 from tests.frontend import plant, plant_tenancy
 from tests.running import Console
 
@@ -26,13 +27,13 @@ WIDTHS = (320, 390, 1440, 3840)
 
 
 @pytest.fixture(scope="module")
-def planted(postgres: Postgres, template: str, django_db_setup: None, django_db_blocker: Any) -> Iterator[datetime]:
+def planted(postgres: Postgres, copies: Copies, django_db_setup: None, django_db_blocker: Any) -> Iterator[datetime]:
     """The tests of this module find a fleet with an hour behind it; afterwards the database is a new copy."""
     yield plant.fleet(postgres.superuser_dsn(TEST_DATABASE))
     with django_db_blocker.unblock():
         connections.close_all()
-    postgres.drop_database(TEST_DATABASE)
-    postgres.create_database(TEST_DATABASE, template)
+    copies.drop(TEST_DATABASE)
+    copies.make(TEST_DATABASE)
 
 
 @pytest.fixture
@@ -59,10 +60,10 @@ def person(db: None) -> Callable[..., Client]:
 
 
 @pytest.fixture(scope="session")
-def site(postgres: Postgres, template: str, service_base: Path) -> Iterator[Console]:
+def site(postgres: Postgres, copies: Copies, service_base: Path) -> Iterator[Console]:
     """One `web` process over a planted fleet, shared by all browser tests of pages; nobody writes to it."""
     name = f"kvc_pages_{uuid.uuid4().hex[:8]}"
-    postgres.create_database(name, template)
+    copies.make(name)
     base = Path(tempfile.mkdtemp(prefix="pages-", dir=service_base))
     broker = Valkey(base / "valkey", persist=False, test=True)
     reaper.shared().remove(broker.home)
@@ -77,7 +78,7 @@ def site(postgres: Postgres, template: str, service_base: Path) -> Iterator[Cons
     finally:
         running.stop()
         broker.remove()
-        postgres.drop_database(name)
+        copies.drop(name)
         shutil.rmtree(base, ignore_errors=True)
 
 

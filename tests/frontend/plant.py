@@ -145,25 +145,28 @@ def node(
     return pk
 
 
-def history(cx: psycopg.Connection, source: int, now: datetime, seed: int = 1) -> None:
-    """An hour of fills and evictions in steps of 10 s, with a gap of two minutes; usage in minutes."""
+def history(cx: psycopg.Connection, source: int, now: datetime, seed: int = 1, heard: datetime | None = None) -> None:
+    """An hour of fills and evictions in steps of 10 s, with a gap of three minutes; fills and usage in minutes too."""
     chance, step = random.Random(seed), LAYERS[0][0]
     first = int(now.timestamp()) // step * step - 360 * step
-    samples, evictions = [], []
+    samples, evictions, minutes = [], [], {}
+    heard = heard or now
     for i in range(360):
         t0 = datetime.fromtimestamp(first + i * step, UTC)
-        if 120 <= i < 132:
+        if 120 <= i < 138 or t0 > heard:
             continue
         for tier, (capacity, low, high) in TIERS.items():
             used = int(capacity * (0.6 + 0.2 * math.sin(i / 40 + source)))
             samples.append((source, tier, 0, t0, used, used, capacity, high, low))
+            minute = datetime.fromtimestamp((first + i * step) // 60 * 60, UTC)
+            minutes[tier, minute] = (source, tier, 1, minute, used, used, capacity, high, low)
         evictions.append((source, "hbm", "watermark", 0, t0, chance.randrange(40), 16384))
         evictions.append((source, "dram", "value", 0, t0, chance.randrange(20), 16384))
     with cx.cursor() as cursor:
         cursor.executemany(
             "INSERT INTO catalog_marksample (source, tier, layer, t0, used, peak, capacity, high, low)"
             " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            samples,
+            [*samples, *minutes.values()],
         )
         cursor.executemany(
             "INSERT INTO catalog_eviction (source, tier, reason, layer, t0, blocks, bytes)"
@@ -314,7 +317,7 @@ def fleet(dsn: str, now: datetime | None = None) -> datetime:
                 now=now,
                 heard=heard,
             )
-            history(cx, number, now, number)
+            history(cx, number, now, number, heard)
         for code, count in (("hashes-over-tokens", 17), ("unknown-keys", 1204)):
             _insert(cx, "catalog_refusal", source=2, code=code, count=count, last_at=now, detail="<b>not markup</b>")
         heat(cx, now, of)

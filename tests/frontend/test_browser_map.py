@@ -152,3 +152,113 @@ def test_an_empty_map_fills_by_itself_when_rows_come(visit):
     one.go("/map")
     one.wait(READY)
     assert one.page.evaluate("kvcHeat.matrix.rows.length") == 22
+
+
+# --- a window of time ---
+
+WINDOW = "new URLSearchParams(location.search)"
+
+
+def window(one) -> tuple[int, int]:
+    """The window in the address."""
+    return tuple(one.page.evaluate(f"['from', 'to'].map((k) => Number({WINDOW}.get(k)))"))
+
+
+def drawn(one) -> list[int]:
+    """Begin and end of the picture."""
+    return one.page.evaluate("[kvcHeat.matrix.times[0], kvcHeat.matrix.times.at(-1) + kvcHeat.matrix.step]")
+
+
+def drag(one, first: int, last: int) -> list[int]:
+    """Drag from one column to another; begin and end of the band that was drawn."""
+    box = one.page.locator("[data-plane]").bounding_box()
+    width = one.page.evaluate("kvcHeat.matrix.width")
+    at = [box["x"] + (c + 0.6) / width * box["width"] for c in (first, (first + last) // 2, last)]
+    one.page.mouse.move(at[0], box["y"] + 40)
+    one.page.mouse.down()
+    one.page.mouse.move(at[1], box["y"] + 43)
+    one.page.mouse.move(at[2], box["y"] + 46)
+    assert one.page.locator("[data-over] .brush").count() == 1
+    begun, ended, *times = one.page.evaluate(
+        """(() => { const z = kvcHeat.zoom, m = kvcHeat.matrix;
+        return [z.begun, z.ended, m.times[z.begun], m.times[z.ended] + m.step]; })()"""
+    )
+    assert abs(begun - first) <= 1
+    assert abs(ended - last) <= 1
+    one.page.mouse.up()
+    return times
+
+
+def test_dragging_zooms_and_one_button_leads_back(heat):
+    page = heat.page
+    name, newest = page.inner_text("[data-card-name]"), page.evaluate("kvcHeat.matrix.times.at(-1)")
+    wanted = drag(heat, 90, 180)
+    heat.wait(f"kvcHeat.matrix.times[0] === {wanted[0]} && !kvcHeat.host.hasAttribute('aria-busy')")
+    assert drawn(heat) == wanted
+    assert list(window(heat)) == wanted
+    assert page.locator("[data-over] .brush").count() == 0
+    assert page.inner_text("[data-card-name]") == name, "the click that ends a drag pins nothing"
+    assert page.inner_text("[data-card-now]") == "–", "a window that ended says nothing of now"
+    frame = "kvcHeat.frame({columns: {[kvcHeat.matrix.times.at(-1) + 10]: {levels: btoa('x'.repeat(22))}}})"
+    page.evaluate(frame)
+    assert drawn(heat) == wanted, "a window stands still"
+    page.reload()
+    heat.wait(f"{READY} && kvcHeat.matrix.times[0] === {wanted[0]}")
+    assert drawn(heat) == wanted, "the address keeps it"
+    page.click("[data-zoom=back]")
+    heat.wait(f"kvcHeat.matrix.times.at(-1) >= {newest}")
+    assert window(heat) == (0, 0)
+    assert not page.is_visible("[data-zoom=back]")
+    assert page.inner_text("[data-card-now]") != "–"
+
+
+def test_keys_do_what_dragging_does(heat):
+    page = heat.page
+    page.focus("[data-plane]")
+    page.keyboard.press("Shift+ArrowLeft")
+    page.keyboard.press("b")
+    for _ in range(3):
+        page.keyboard.press("Shift+ArrowLeft")
+    assert page.locator("[data-over] .brush").count() == 1
+    page.keyboard.press("Escape")
+    assert page.locator("[data-over] .brush").count() == 0
+    page.keyboard.press("b")
+    for _ in range(3):
+        page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("b")
+    heat.wait("kvcHeat.matrix.width === 31")
+    first = window(heat)
+    assert list(first) == drawn(heat)
+    page.keyboard.press("-")
+    heat.wait("kvcHeat.matrix.width > 50")
+    far = window(heat)
+    assert far[0] < first[0]
+    page.keyboard.press("[")
+    heat.wait(f"kvcHeat.matrix.times[0] < {far[0]}")
+    earlier = window(heat)
+    page.keyboard.press("]")
+    heat.wait(f"kvcHeat.matrix.times[0] > {earlier[0]}")
+    page.keyboard.press("=")
+    heat.wait("kvcHeat.matrix.width < 50")
+    for _ in range(6):
+        page.keyboard.press("=")
+        page.wait_for_timeout(200)
+    heat.wait("kvcHeat.matrix.width === 6", 5)
+    for _ in range(8):
+        page.keyboard.press("-")
+        page.wait_for_timeout(200)
+    heat.wait(f"!{WINDOW}.has('from') && kvcHeat.matrix.width > 300")
+
+
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_the_window_is_named_and_honest(visit, language):
+    one = visit(language=language)
+    one.go("/map")
+    one.wait(READY)
+    one.page.keyboard.press("[")
+    one.wait("kvcHeat.matrix.step === 60")
+    assert " UTC" in one.page.inner_text("[data-zoom=back]")
+    means = {"en": "older values are means of 1 min", "zh-hans": "均值"}[language]
+    one.wait(f"document.querySelector('#honesty').innerText.includes('{means}')")
+    one.page.click("[data-zoom=back]")
+    one.wait(f"!document.querySelector('#honesty').innerText.includes('{means}')")

@@ -1,5 +1,7 @@
 """What every page knows: where one can go, who is there."""
 
+import dataclasses
+
 import pytest
 
 from frontend import context
@@ -36,4 +38,14 @@ def test_every_link_of_a_page_leads_somewhere(planted, person):
         seen |= set(re.findall(r'(?:href|data-href)="(/[^"#]*)"', viewer.get(page).content.decode()))
     seen = {link.replace("&amp;", "&") for link in seen if not link.startswith("/static/")}
     assert len(seen) > 40
-    assert not [link for link in seen if viewer.get(link).status_code != 200]
+    accepts = {link: "*/*" if link.startswith("/api/") else "text/html" for link in seen}  # a picture is no page
+    assert not [x for x in seen if viewer.get(x, headers={"accept": accepts[x]}).status_code != 200]
+
+
+@pytest.mark.django_db
+def test_nodes_are_named_only_to_who_may_see_them(planted, person):
+    console = person("viewer").get("/docs/ui").context["console"]
+    assert "fra-d2" in console["nodes"]()
+    assert context.nodes_of(console["principal"]) == console["nodes"]()
+    assert context.nodes_of(None) == []
+    assert context.nodes_of(dataclasses.replace(console["principal"], roles=frozenset({"tenant-admin"}))) == []

@@ -134,3 +134,22 @@ def test_the_component_sheet_shows_every_state():
     sheet = pages.component_sheet()
     assert {"ready", "lost"} <= sheet["tones"].keys()
     assert sheet["problem"].title
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "asked"),
+    [
+        ("1795959000", "1795960000", (1795959000, 1795960000)),
+        ("1795960000", "1795959000", None),
+        ("1795959000", "1795959000", None),
+        ("1795959000", "2795961000", None),
+        ("-5", "1795960000", None),
+        ("0", "1795960000", None),
+        ("1e3", "1795960000", None),
+        ("\u0661", "1795960000", None),
+        ("9" * 400, "1795960000", None),
+        ("", "", None),
+    ],
+)
+def test_a_window_of_the_map_has_been(since, until, asked):
+    assert pages.window(since, until, NOW) == asked

@@ -1,8 +1,17 @@
 """Pages as the server writes them: who may, what is in them, how many queries they cost."""
 
+import re
+from datetime import timedelta
+from itertools import pairwise
+
+import psycopg
 import pytest
 from django.db import connections
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from tests.conftest import TEST_DATABASE
+from tests.frontend import plant
 
 pytestmark = pytest.mark.django_db
 PAGES = ("/", "/map", "/nodes", "/nodes/fra-p2", "/docs/ui", "/docs/problems", "/docs/problems/queue-full")
@@ -20,6 +29,8 @@ def test_a_page_is_complete_without_scripts(planted, person, path, language):
     assert answer.status_code == 200
     assert f'lang="{"zh-Hans" if language != "en" else "en"}"' in text
     assert text.count("<h1") == 1
+    ids = re.findall(r'\sid="([^"]+)"', text)
+    assert sorted(set(ids)) == sorted(ids), "a refresh finds its part by id: two of one id would be mixed up"
     assert "style=" not in text.replace("data-style=", "")
     assert "<script>" not in text
     assert "onclick" not in text
@@ -170,10 +181,26 @@ def test_htmx_gets_the_page_without_its_frame(planted, person):
 
 
 @pytest.mark.parametrize(
-    "path", ["/map?metric=nonsense&range=forever", "/nodes/fra-p2?range=<script>", "/map?range=90d"]
+    "path",
+    [
+        "/map?metric=nonsense&range=forever",
+        "/map?from=x&to=-1",
+        "/map?from=1&to=99999999999",
+        "/nodes/fra-p2?range=<script>",
+        "/map?range=90d",
+    ],
 )
 def test_a_strange_query_is_no_error(planted, person, path):
     assert person("viewer").get(path).status_code == 200
+
+
+def test_the_address_of_a_window_brings_its_picture_and_says_its_means(planted, person):
+    end = int(planted.timestamp())
+    text = person("viewer").get(f"/map?from={end - 9000}&to={end - 7200}").content.decode()
+    assert f"from={end - 9000}&amp;to={end - 7200}" in re.search(r"<link[^>]*data-picture", text)[0]
+    assert "older values are means of 1 min" in text
+    live = person("viewer", name="b").get("/map").content.decode()
+    assert "older values are means" not in live
 
 
 def test_a_silent_node_is_veiled_and_sums_are_lower_bounds(planted, person):
@@ -186,7 +213,49 @@ def test_a_silent_node_is_veiled_and_sums_are_lower_bounds(planted, person):
     assert "copies in all tiers, exact" not in text
 
 
-@pytest.mark.parametrize("path", ["/", "/map", "/nodes", "/nodes/fra-p2"])
+@pytest.mark.parametrize("path", [*PAGES, "/nothing-of-that-name"])
 def test_the_palette_finds_every_node(planted, person, path):
     text = person("viewer").get(path).content.decode()
     assert 'data-of="nodes" data-item="fra-d2" data-href="/nodes/fra-d2"' in text
+
+
+def test_the_ladder_has_its_last_hour_with_the_gap_and_doubt_where_a_node_was_silent(planted, person):
+    text = person("viewer").get("/").content.decode()
+    step = re.search(r'<li data-step="dram">.*?</li>', text, re.S)[0]
+    line, doubt = (re.search(rf'<path class="{kind}" d="([^"]+)"', step)[1] for kind in ("line", "doubt"))
+    places = sorted(float(x) for x in re.findall(r"[ML]([\d.]+) ", line + doubt))
+    assert places[0] < 3
+    assert places[-1] > 97
+    assert max(b - a for a, b in pairwise(places)) > 3, "three minutes nobody reported"
+    assert float(re.findall(r"[ML]([\d.]+) ", line)[-1]) < 85, "the last eleven minutes are of three nodes of four"
+
+
+@pytest.fixture
+def away(planted, postgres):
+    """The writer has been away for a minute; afterwards it lives again."""
+    with psycopg.connect(postgres.superuser_dsn(TEST_DATABASE), autocommit=True) as cx:
+        at = timezone.now()
+        plant.writer(cx, at, away=True)
+        yield at - timedelta(minutes=1)
+        plant.writer(cx, planted)
+
+
+def test_a_page_of_a_writer_that_lives_is_not_veiled(planted, person):
+    text = person("viewer").get("/").content.decode()
+    assert " data-old" not in text
+    assert 'data-state="wait"' in text
+
+
+@pytest.mark.parametrize(("language", "word"), [("en", "Stale"), ("zh-hans", "已过时")])
+@pytest.mark.parametrize("path", ["/", "/map", "/nodes", "/nodes/fra-p2"])
+def test_a_page_of_a_writer_that_is_away_is_veiled_before_any_script(away, person, path, language, word):
+    client = person("viewer")
+    client.cookies["django_language"] = language
+    text = client.get(path).content.decode()
+    assert re.search(r"<html[^>]* data-old>", text)
+    assert f'data-state="old" data-as-of="{away.timestamp():.6f}"' in text
+    assert word in text
+
+
+def test_the_time_of_the_tiers_is_the_writers_not_the_pages(away, person):
+    assert f"4 nodes, {away:%H:%M:%S} UTC" in person("viewer").get("/").content.decode()

@@ -9,6 +9,8 @@ from tests.frontend.conftest import Visit
 
 pytestmark = [pytest.mark.walk, pytest.mark.browser, pytest.mark.timeout(300)]
 
+OLD = "'old' in document.documentElement.dataset"
+
 
 @pytest.fixture
 def watched(console, chromium):
@@ -86,11 +88,27 @@ def test_without_the_socket_the_page_says_so_and_comes_back(watched, console):
     page = watched.page
     console.kill("web")
     until(lambda: page.is_visible("[data-live-banner]"), 25, "the banner")
-    assert re.search(r"Live paused \d", page.inner_text("[data-live-away]"))
+    assert re.search(r" since \d\d:\d\d:\d\d UTC", page.inner_text("[data-live-away]"))
     assert page.get_attribute("[data-live]", "data-state") == "away"
+    until(lambda: page.evaluate(OLD), 5, "the veil over all figures")
     console.start("web")
     until(lambda: not page.is_visible("[data-live-banner]"), 60, "the banner to go")
     until(lambda: page.get_attribute("[data-live]", "data-state") == "live", 20, "live again")
+    assert not page.evaluate(OLD)
+    assert page.evaluate("globalThis.unreloaded"), "nothing was reloaded"
+
+
+def test_a_dead_writer_makes_the_page_stale_until_it_is_back(watched, console):
+    page = watched.page
+    until(lambda: page.get_attribute("[data-live]", "data-state") == "live", 20, "live")
+    assert not page.evaluate(OLD)
+    console.kill("ingest")
+    until(lambda: page.get_attribute("[data-live]", "data-state") == "old", 30, "the badge")
+    assert page.evaluate(OLD)
+    assert re.search(r"The writer has been silent since \d\d:\d\d:\d\d UTC", page.inner_text("[data-live-away]"))
+    console.start("ingest")
+    until(lambda: page.get_attribute("[data-live]", "data-state") == "live", 60, "live again")
+    assert not page.evaluate(OLD)
     assert page.evaluate("globalThis.unreloaded"), "nothing was reloaded"
 
 

@@ -1,11 +1,15 @@
 """The task list is closed, and what beat sends exists."""
 
 import json
+import os
+import subprocess
+import sys
 
 import redis
 
 from kvconsole.celery import TASKS, app, send
 from kvconsole.embedded import Valkey
+from tests.architecture.tree import CLONE
 
 
 def test_only_named_modules_are_imported() -> None:
@@ -41,3 +45,13 @@ def test_sending_is_named_in_settings() -> None:
     from django.utils.module_loading import import_string
 
     assert import_string(settings.TASK_SENDER) is send
+
+
+def test_a_worker_without_a_key_store_does_not_start(valkey: Valkey) -> None:
+    """It could write no audit event: better seen at once than at the first task."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("KVC_", "DJANGO_"))}
+    env |= {"KVC_ENV": "test", "KVC_VALKEY_URL": valkey.url}
+    command = [sys.executable, "-W", "ignore", "-m", "celery", "--app", "kvconsole", "worker", "--pool", "solo"]
+    done = subprocess.run(command, env=env, cwd=CLONE, capture_output=True, text=True, timeout=60)
+    assert done.returncode
+    assert "KVC_KEYSTORE_DIR" in done.stderr

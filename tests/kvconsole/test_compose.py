@@ -59,7 +59,7 @@ def test_a_process_gets_the_passwords_of_its_roles_and_no_other(name: str) -> No
     assert given == set(PROGRAMS[name].roles)
     assert env.get("KVC_DB_ROLE") == (PROGRAMS[name].roles or (None,))[0]
     assert set(PROGRAMS[name].secrets) <= set(env)
-    for secret in ("KVC_COMMANDER_TOKEN", "KVC_COMMAND_KEY_FILE"):
+    for secret in ("KVC_COMMANDER_TOKEN", "KVC_COMMAND_KEY_FILE", "KVC_KEYSTORE_DIR"):
         assert (secret in env) == (secret in PROGRAMS[name].secrets)
 
 
@@ -79,12 +79,38 @@ def test_ports_are_those_of_the_addresses() -> None:
 def test_secrets_are_declared_given_and_used(name: str) -> None:
     service = OURS[name]
     files = {v.removeprefix("/run/secrets/") for v in service.get("environment", {}).values() if "/run/secrets/" in v}
-    unused = {"secret_key", "metrics_token", "valkey_url"} if name == "roles" else set()
-    assert files - unused == set(service.get("secrets", []))
+    assert files == set(service.get("secrets", []))
     assert files <= set(COMPOSE["secrets"])
     assert set(service.get("secrets", [])) <= set(COMPOSE["secrets"])
     mounted = {v.split(":")[0] for v in service.get("volumes", [])}
     assert mounted <= set(COMPOSE["volumes"])
+
+
+@pytest.mark.parametrize("name", list(OURS))
+def test_a_service_is_given_what_it_uses_and_no_more(name: str) -> None:
+    volumes = {"web": ["keys:/keys"], "worker": ["keys:/keys"], "commander": ["command:/command"]} | {
+        "agent": ["agent:/data"]
+    }
+    assert OURS[name].get("volumes", []) == volumes.get(name, [])
+    env = OURS[name].get("environment", {})
+    users = {
+        "KVC_VALKEY_URL_FILE": {"web", "ingest", "worker", "beat"},
+        "KVC_METRICS_TOKEN_FILE": {"web"},
+        "KVC_AGENT_NETWORKS": {"web", "worker"},
+        "KVC_SECRET_KEY_FILE": set(DJANGO),
+        "KVC_DB_HOST": {"roles", "migrate", "web", "ingest", "worker"},
+    }
+    assert {key: key in env for key in users} == {key: name in who for key, who in users.items()}
+    assert OURS[name]["read_only"]
+    assert OURS[name]["cap_drop"] == ["ALL"]
+
+
+@pytest.mark.parametrize("name", list(SERVICES))
+def test_secrets_are_files_and_never_values(name: str) -> None:
+    env = SERVICES[name].get("environment", {})
+    secret = {key for key in env if re.search("PASSWORD|TOKEN|SECRET|VALKEY_URL", key)}
+    assert {key for key in secret if not key.endswith("_FILE")} == set()
+    assert {env[key].rpartition("/")[0] for key in secret} <= {"/run/secrets"}
 
 
 @pytest.mark.parametrize("name", list(DJANGO))

@@ -8,6 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
 from kvconsole import plumbing
@@ -130,3 +131,12 @@ def test_metrics_ask_for_their_bearer(client: Client, monkeypatch: pytest.Monkey
     assert client.get("/metrics").status_code == 401
     assert client.get("/metrics", headers={"authorization": "Bearer guess"}).status_code == 401
     assert client.get("/metrics", headers={"authorization": "Bearer scraper"}).status_code == 200
+
+
+def test_production_pages_do_not_start_without_key_store_and_metrics_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "DEMO", False)
+    monkeypatch.setattr(settings, "KEYSTORE_DIR", "")
+    monkeypatch.setattr(settings, "METRICS_TOKEN", "")
+    with pytest.raises(ImproperlyConfigured) as e:
+        plumbing.refuse_bad_start()
+    assert [line.split()[0] for line in str(e.value).splitlines()] == ["KVC_KEYSTORE_DIR", "KVC_METRICS_TOKEN"]

@@ -1,5 +1,6 @@
 """Children are kept running, told apart, and ended in order."""
 
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kvconsole import supervisor
+from kvconsole import reaper, supervisor
 from kvconsole.supervisor import Child, Console, Supervisor
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
@@ -91,7 +92,13 @@ def test_groups_end_in_reverse_and_a_stubborn_child_is_killed(
     ended: list[str] = []
     for one in (first, second):
         monkeypatch.setattr(one, "end", lambda number=15, one=one: (ended.append(one.name), one.process.terminate()))
+    other = subprocess.Popen(SLEEP, start_new_session=True)
+    reaper.shared().watch(other.pid)
     keeper.stop()
+    assert other.poll() is None, "what others started in this process is theirs"
+    other.kill()
+    other.wait()
+    reaper.shared().forget(other.pid)
     assert ended == ["second", "first"]
     assert any("second: did not end in time" in line for line in lines.lines)
     assert not first.running

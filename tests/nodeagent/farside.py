@@ -9,6 +9,7 @@ import secrets
 import threading
 import time
 from collections import Counter
+from urllib.parse import parse_qsl
 
 import msgspec
 import uvicorn
@@ -23,11 +24,13 @@ from kvcore.messages import (
     Answer,
     Command,
     DigestReport,
+    EnrolmentQuestion,
     Fence,
     Heartbeat,
     InventoryPage,
     Signed,
     Ticket,
+    enrolment_bytes,
     fingerprint,
     seal,
     ticket_issue,
@@ -101,6 +104,14 @@ class FarSide:
     def enrolment_token(self) -> str:
         return f"kvc_enrol_{'a' * 16}_{'b' * 49}.{fingerprint(self.public)}"
 
+    def prove(self) -> str:
+        """The proof that a node asks for; tests replace it by what an impostor can do."""
+        return self.key.sign(enrolment_bytes(self.asked())).hex()
+
+    def asked(self) -> EnrolmentQuestion:
+        """The question of the last request."""
+        return EnrolmentQuestion(**dict(parse_qsl(self.query)))
+
     def namespace(self, ns: bytes | None = None, gen: int = 1) -> bytes:
         ns = ns or secrets.token_bytes(32)
         self.namespaces[ns] = gen
@@ -144,7 +155,7 @@ class FarSide:
         while more:
             message = await receive()
             body, more = body + message.get("body", b""), message.get("more_body", False)
-        path = scope["path"]
+        path, self.query = scope["path"], scope["query_string"].decode()
         status, out, kind = await self.answer(path, body, dict(scope["headers"]))
         headers = [(b"content-type", kind), (b"content-length", str(len(out)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -153,7 +164,11 @@ class FarSide:
     async def answer(self, path: str, body: bytes, headers: dict[bytes, bytes]) -> tuple[int, bytes, bytes]:
         self.counts[path.split(":")[-1].rsplit("/", 1)[-1]] += 1
         if path == "/api/v1/fleet-key":
-            return 200, json.dumps({"public_key": self.public.hex()}).encode(), b"application/json"
+            return (
+                200,
+                json.dumps({"public_key": self.public.hex(), "proof": self.prove()}).encode(),
+                b"application/json",
+            )
         if path == "/api/v1/nodes:enrol":
             return self.enrol(json.loads(body))
         if path == "/api/v1/key-leases":

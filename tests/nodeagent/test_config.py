@@ -75,6 +75,7 @@ def test_files_are_whole_and_private(tmp_path):
     (home.path / "x.token").chmod(0o644)
     with pytest.raises(ConfigError, match="0600"):
         home.read_secret("x.token")
+    (home.path / "x.token").unlink()
     with pytest.raises(ConfigError, match="missing"):
         home.read_secret("y.token")
     home.config_file.write_bytes(b"{")
@@ -84,3 +85,19 @@ def test_files_are_whole_and_private(tmp_path):
     home.config_file.write_bytes(msgspec.json.encode(plain))
     with pytest.raises(ConfigError, match="profile"):
         home.load()
+
+
+@pytest.mark.parametrize("name", ["agent.json", "node.key", "node.token", "objects.keys"])
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_files_that_others_can_read_or_change_are_refused(tmp_path, name, mode):
+    home = Home(tmp_path / "d")
+    home.save(config())
+    for secret in ("node.key", "node.token", "objects.keys"):
+        home.write(secret, b"00")
+    home.write("journal.sqlite3", b"")
+    assert home.load() == config()
+    (home.path / name).chmod(mode)
+    with pytest.raises(ConfigError, match=rf"{name} has mode {mode:04o}: others.*not used.*chmod 0600"):
+        home.load()
+    (home.path / name).chmod(0o600)
+    assert home.load() == config()

@@ -1,8 +1,10 @@
 import httpx
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from kvcore.messages import EnrolmentQuestion, enrolment_bytes, signed_bytes
 from nodeagent.config import ConfigError, Home, TierConfig
 from nodeagent.join import NotJoined, draft_of, join, listen_address
 from tests.nodeagent.conftest import SMALL
@@ -42,6 +44,47 @@ def test_another_console_never_sees_the_token(far, tmp_path):
         attempt(far, Home(tmp_path / "a"), token=token)
     assert far.counts["enrol"] == 0
     assert not (tmp_path / "a").exists()
+
+
+def recorded(far):
+    """The proof of a call that somebody has listened to: a question of another node of the same minute."""
+    asked = EnrolmentQuestion(console="127.0.0.1", nonce="00" * 32, public_key="11" * 32, node="n1")
+    return far.key.sign(enrolment_bytes(asked)).hex()
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [
+        lambda far: "",
+        lambda far: "no hex",
+        lambda far: "00" * 64,
+        recorded,
+        lambda far: Ed25519PrivateKey.generate().sign(enrolment_bytes(far.asked())).hex(),
+        lambda far: far.key.sign(signed_bytes("command", msgspec.to_builtins(far.asked()))).hex(),
+        *(
+            lambda far, field=field, value=value: far.key.sign(
+                enrolment_bytes(msgspec.structs.replace(far.asked(), **{field: value}))
+            ).hex()
+            for field, value in (("node", "n2"), ("public_key", "22" * 32), ("console", "relay.example"))
+        ),
+    ],
+)
+def test_who_shows_the_key_and_does_not_have_it_never_sees_the_token(far, tmp_path, proof):
+    far.prove = lambda: proof(far)
+    with pytest.raises(NotJoined, match="did not prove to have it; the token was not sent"):
+        attempt(far, Home(tmp_path / "a"))
+    assert far.counts["enrol"] == 0
+    assert not (tmp_path / "a").exists()
+
+
+def test_every_question_is_new(far, tmp_path):
+    asked = []
+    prove = far.prove
+    far.prove = lambda: asked.append(far.asked()) or prove()
+    for name in "ab":
+        attempt(far, Home(tmp_path / name))
+    assert len({q.nonce for q in asked} | {q.public_key for q in asked}) == 4
+    assert {(q.node, q.console) for q in asked} == {("n1", "127.0.0.1")}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from nodeagent.__main__ import main
+from nodeagent.config import Home
 from tests.nodeagent.conftest import eventually
 from tests.nodeagent.farside import held
 from tests.nodeagent.test_agent import drive
@@ -142,6 +143,47 @@ def test_join_from_the_command_line(far, tmp_path, capsys, monkeypatch):
     assert main(["run", "--dir", str(tmp_path / "none")]) == 1
     with pytest.raises(SystemExit):
         main(["dance"])
+
+
+def join_line(far, directory, *more):
+    line = ["join", "--console", far.url, "--dir", str(directory), "--name", "n9", "--profile", "ref-64"]
+    return [*line, "--tier", "hbm=1MiB", "--tier", "remote=1MiB", *more]
+
+
+@pytest.mark.parametrize("url", ["redis://:s3cret@127.0.0.1:1/0", "redis://127.0.0.1:1/0?password=s3cret"])
+def test_a_password_on_the_command_line_is_refused_before_anything_is_sent(far, tmp_path, capsys, url):
+    line = join_line(far, tmp_path / "a", "--token", far.enrolment_token)
+    assert main([*line, "--remote", url]) == 1
+    said = capsys.readouterr().err
+    assert "nothing was sent and nothing was written" in said
+    assert "--remote-file" in said
+    assert "s3cret" not in said
+    assert not far.counts
+    assert not (tmp_path / "a").exists()
+
+
+def test_the_remote_url_comes_from_standard_input_or_a_private_file(far, tmp_path, capsys, monkeypatch):
+    url = "redis://:s3cret@127.0.0.1:1/0"
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{far.enrolment_token}\n{url}\n"))
+    assert main(join_line(far, tmp_path / "a", "--token", "-", "--remote", "-")) == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{url}\n"))
+    assert main(join_line(far, tmp_path / "b", "--token", far.enrolment_token, "--remote", "-")) == 0
+    file = tmp_path / "url"
+    file.write_text(url + "\n")
+    file.chmod(0o600)
+    by_file = ("--token", far.enrolment_token, "--remote-file", str(file))
+    assert main(join_line(far, tmp_path / "c", *by_file)) == 0
+    plain = ("--token", far.enrolment_token, "--remote", "redis://127.0.0.1:1/0")
+    assert main(join_line(far, tmp_path / "d", *plain)) == 0
+    assert [Home(tmp_path / d).load().remote_url for d in "abcd"] == [url, url, url, "redis://127.0.0.1:1/0"]
+    file.chmod(0o644)
+    assert main(join_line(far, tmp_path / "e", *by_file)) == 1
+    assert "mode 0644" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert main(join_line(far, tmp_path / "e", "--token", far.enrolment_token, "--remote", "-")) == 1
+    assert "no URL" in capsys.readouterr().err
+    assert main(join_line(far, tmp_path / "e", "--token", far.enrolment_token, "--remote", "redis://[")) == 1
+    assert not (tmp_path / "e").exists()
 
 
 def test_listen_has_its_own_command_line(capsys):

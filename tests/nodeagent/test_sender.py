@@ -241,7 +241,8 @@ def test_a_stale_inventory_is_made_anew(far, source):
 
 
 @pytest.mark.parametrize(
-    ("status", "code"), [(400, "malformed-frame"), (413, "frame-too-large"), (403, "foreign-token")]
+    ("status", "code"),
+    [(400, "malformed-frame"), (400, "truncated-frame"), (413, "frame-too-large"), (403, "foreign-token")],
 )
 def test_what_the_console_will_not_take_is_not_sent_for_ever(far, source, status, code):
     async def go():

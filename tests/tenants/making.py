@@ -2,7 +2,9 @@
 
 import uuid
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
+from django.apps import apps
 from django.db import transaction
 
 from audit.services import record
@@ -24,6 +26,20 @@ def unrecorded():
             event_type="log.note", outcome="success", actor=system("test"), tenant_id=None, object_kind="test",
             object_id="", body={"note": "made by a test"},
         )  # fmt: skip
+
+
+NODE = "00000000-0000-7000-8000-0000000000a1"
+
+
+def a_node(*, node_id=NODE, enrolled=True, **fields):
+    """A node of the catalog, of which this room knows only that it holds keys."""
+    at = datetime.now(UTC)
+    place = {"name": some("n"), "region": "eu", "state": "ready", "state_since": at, "created_at": at}
+    with unrecorded():
+        apps.get_model("catalog", "Node").objects.create(
+            id=node_id, enrolled_at=at if enrolled else None, **place | fields
+        )
+    return node_id
 
 
 def some(prefix="x"):

@@ -7,7 +7,7 @@ import pytest
 from audit.models import Event
 from kvconsole.infra import access
 from tenants import services
-from tests.tenants.making import LLAMA, a_model, a_namespace, a_tenant, some
+from tests.tenants.making import LLAMA, a_model, a_namespace, a_node, a_tenant, some
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
 
@@ -53,7 +53,7 @@ def test_a_tenant_resolves_its_own_namespaces_only(caller):
 
 def test_a_node_renews_its_leases(caller):
     namespace = a_namespace()
-    call = caller("node", kind="node", holder="n-1")
+    call = caller("node", kind="node", holder=a_node())
     answer = call.post("/key-leases", {"held": [], "fence_seq": 0, "all": True})
     assert answer.status_code == 200
     assert answer["Cache-Control"] == "no-store"
@@ -64,6 +64,16 @@ def test_a_node_renews_its_leases(caller):
     held = [{"namespace": bytes(namespace.digest).hex(), "generation": 1}]
     again = call.post("/key-leases", {"held": held, "fence_seq": body["fence_seq"], "all": True}).json()
     assert again["fences_after"][0]["min_gen"] == again["leases"][0]["generation"] == 2
+
+
+def test_a_fenced_nodes_lease_is_refused_and_the_refusal_is_an_event(caller):
+    a_namespace()
+    call = caller("node", kind="node", holder=a_node(state="fenced", wanted="fenced"))
+    before = actions()
+    answer = call.post("/key-leases", {"held": [], "fence_seq": 0, "all": True})
+    assert (answer.status_code, answer.json()["code"]) == (409, "node-fenced")
+    assert "leases" not in answer.json()
+    assert actions()[len(before) :] == ["access.refused"]
 
 
 def test_a_tenants_gateway_renews_leases_of_its_tenant_only(caller):
@@ -135,7 +145,8 @@ def test_the_registry_decides_for_every_role(caller, anonymous):
     }  # fmt: skip
     roles = ("viewer", "operator", "approver", "tenant-admin", "tenant-member", "auditor", "gateway", "node")
     kinds = {"gateway": "gateway", "node": "node"}
-    callers = {role: caller(role, kind=kinds.get(role, "service"), holder=role) for role in roles}
+    holders = {"node": a_node()}
+    callers = {role: caller(role, kind=kinds.get(role, "service"), holder=holders.get(role, role)) for role in roles}
     for name, path in addresses.items():
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
             rule = access.rule_for(name, method)

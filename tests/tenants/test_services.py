@@ -13,7 +13,7 @@ from kvcore.keys import GENERATION_CLOSED, engine_salt, salt_tag, subkey
 from tenants import selectors, services
 from tenants.models import FenceAck, KeyLease, Namespace
 from tenants.services.key_lease import LEASE_SECONDS, ticket_day, ticket_key
-from tests.tenants.making import LLAMA, a_model, a_namespace, a_tenant, a_user, principal
+from tests.tenants.making import LLAMA, NODE, a_model, a_namespace, a_node, a_tenant, a_user, principal
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 9, 1, 12, tzinfo=UTC)
@@ -251,15 +251,20 @@ def test_the_secret_is_nowhere():
 # --- key leases -------------------------------------------------------------------------
 
 
+@pytest.fixture
+def node():
+    return a_node()
+
+
 def holder(kind="node", **fields):
-    return Principal(kind=kind, id="tok", holder="n-1", roles=frozenset({kind}), **fields)
+    return Principal(kind=kind, id="tok", holder=NODE, roles=frozenset({kind}), **fields)
 
 
 def renew(who, *, held=None, seq=0, everything=True, now=NOW):
     return services.key_leases_renew(principal=who, held=held or {}, fence_seq=seq, everything=everything, now=now)
 
 
-def test_a_node_gets_keys_of_blocks_and_the_tag_of_the_salt_but_not_the_salt():
+def test_a_node_gets_keys_of_blocks_and_the_tag_of_the_salt_but_not_the_salt(node):
     namespace = a_namespace()
     answer = renew(holder())
     (lease,) = answer.leases
@@ -268,7 +273,7 @@ def test_a_node_gets_keys_of_blocks_and_the_tag_of_the_salt_but_not_the_salt():
     assert lease["subkeys"]["blk"] == subkey(secret, "blk").hex()
     assert lease["salt_tag"] == salt_tag(engine_salt(subkey(secret, "salt"))).hex()
     assert lease["until"] == "2026-09-01T12:05:00Z"
-    assert answer.ticket_key == ticket_key("n-1", NOW).hex()
+    assert answer.ticket_key == ticket_key(NODE, NOW).hex()
 
 
 def test_a_gateway_gets_the_salt_and_no_key_of_contents():
@@ -285,7 +290,32 @@ def test_who_is_no_holder_gets_nothing():
     assert caught.value.code == "forbidden"
 
 
-def test_renewing_is_acknowledging_and_is_recorded_once_per_call():
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"enrolled": False, "state": "joining"}, "token-invalid"),
+        ({"node_id": "00000000-0000-7000-8000-0000000000a2"}, "token-invalid"),
+        ({"state": "fenced", "wanted": "fenced"}, "node-fenced"),
+        ({"state": "lost", "wanted": "fenced"}, "node-fenced"),
+        ({"state": "fenced"}, "node-fenced"),
+    ],
+)
+def test_a_node_that_is_not_one_any_more_gets_nothing_and_acknowledges_nothing(fields, code):
+    a_namespace()
+    a_node(**fields)
+    refused(code, renew, who=holder())
+    assert not KeyLease.objects.exists()
+    assert not FenceAck.objects.exists()
+
+
+@pytest.mark.parametrize("state", ["joining", "ready", "degraded", "silent", "lost", "cordoned", "draining"])
+def test_a_node_that_may_come_back_gets_its_keys(state):
+    a_namespace()
+    a_node(state=state)
+    assert len(renew(holder()).leases) == 1
+
+
+def test_renewing_is_acknowledging_and_is_recorded_once_per_call(node):
     namespace = a_namespace()
     renew(holder())
     services.generation_bump(namespace=namespace, reason="test", actor=None)
@@ -294,28 +324,28 @@ def test_renewing_is_acknowledging_and_is_recorded_once_per_call():
     assert later.fences_after == [{"namespace": bytes(namespace.digest).hex(), "min_gen": 2}]
     assert later.leases[0]["generation"] == 2
     renew(holder(), seq=latest, now=NOW + timedelta(minutes=4))
-    assert FenceAck.objects.get(holder="n-1").seq == latest
+    assert FenceAck.objects.get(holder=NODE).seq == latest
     renew(holder(), seq=0, now=NOW + timedelta(minutes=5))
-    assert FenceAck.objects.get(holder="n-1").seq == latest
+    assert FenceAck.objects.get(holder=NODE).seq == latest
     rows = KeyLease.objects.order_by("generation").values_list("generation", "until")
     assert [g for g, _ in rows] == [1, 2]
     assert rows[0][1] == NOW + timedelta(seconds=LEASE_SECONDS)
     assert [e["data"]["new"] for e in events("key.leased")] == [1, 1, 0, 0]
 
 
-def test_a_holder_cannot_acknowledge_what_is_not_there_yet():
+def test_a_holder_cannot_acknowledge_what_is_not_there_yet(node):
     renew(holder(), seq=10**15)
-    assert FenceAck.objects.get(holder="n-1").seq == selectors.fences_after(0)[0]
+    assert FenceAck.objects.get(holder=NODE).seq == selectors.fences_after(0)[0]
 
 
-def test_without_all_only_what_is_held_is_renewed():
+def test_without_all_only_what_is_held_is_renewed(node):
     one, _ = a_namespace(label="a"), a_namespace(label="b")
     held = {bytes(one.digest).hex(): 1}
     assert len(renew(holder()).leases) == 2
     assert [x["namespace"] for x in renew(holder(), held=held, everything=False).leases] == list(held)
 
 
-def test_a_destroyed_key_is_leased_to_nobody():
+def test_a_destroyed_key_is_leased_to_nobody(node):
     namespace = a_namespace()
     keystore().destroy(namespace_name(bytes(namespace.digest), 1))
     assert renew(holder()).leases == []
@@ -323,15 +353,15 @@ def test_a_destroyed_key_is_leased_to_nobody():
         keystore().secret(namespace_name(bytes(namespace.digest), 1))
 
 
-def test_a_nodes_region_decides_what_it_gets():
+def test_a_nodes_region_decides_what_it_gets(node):
     a_namespace(a_tenant(residency="eu-fra"))
     assert renew(holder(scopes=frozenset({"region:us"}))).leases == []
     assert len(renew(holder(scopes=frozenset({"region:eu-fra"}))).leases) == 1
 
 
-def test_ticket_keys_are_of_a_node_and_a_day_and_follow_the_nodes_last_renewal():
+def test_ticket_keys_are_of_a_node_and_a_day_and_follow_the_nodes_last_renewal(node):
     midnight = datetime(2026, 9, 2, 0, 0, 10, tzinfo=UTC)
     assert ticket_key("a", NOW) != ticket_key("b", NOW) != ticket_key("b", midnight)
-    assert ticket_day("n-1", midnight) == midnight
+    assert ticket_day(NODE, midnight) == midnight
     renew(holder(), now=NOW)
-    assert ticket_day("n-1", midnight) == NOW
+    assert ticket_day(NODE, midnight) == NOW

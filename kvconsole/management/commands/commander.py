@@ -88,7 +88,7 @@ class Commander:
         await send({"type": "http.response.body", "body": msgspec.json.encode(body)})
 
     async def answer(self, scope: dict[str, Any], receive: Receive) -> tuple[int, Any]:
-        """Status and body: `/healthz`, `/v1/public-key`, `/v1/sign`; anything else is a code."""
+        """Status and body: `/healthz`, `/v1/public-key`, `/v1/sign`, `/v1/prove`; anything else is a code."""
         path, method = scope["path"], scope["method"]
         if (method, path) == ("GET", "/healthz"):
             return 200, {"ok": True}
@@ -96,7 +96,8 @@ class Commander:
             return 401, {"code": "not-authenticated"}
         if (method, path) == ("GET", "/v1/public-key"):
             return 200, {"public_key": self.public.hex()}
-        if (method, path) != ("POST", "/v1/sign"):
+        work = {"/v1/sign": self.sign, "/v1/prove": self.prove}.get(path) if method == "POST" else None
+        if work is None:
             return 404, {"code": "not-found"}
         raw = b""
         while True:
@@ -105,7 +106,7 @@ class Commander:
             if message["type"] == "http.disconnect" or len(raw) > BODY_BYTES:
                 return 413, {"code": "body-too-large"}
             if not message.get("more_body"):
-                return self.sign(raw)
+                return work(raw)
 
     def sign(self, raw: bytes) -> tuple[int, Any]:
         """The signed envelope, or why this key does not sign that. Nothing is remembered."""
@@ -124,6 +125,15 @@ class Commander:
             return 200, messages.seal("command", command, self.key.sign, self.public)
         except (ValueError, RecursionError):  # an argument has no canonical form
             return 400, {"code": "command-malformed"}
+
+    def prove(self, raw: bytes) -> tuple[int, Any]:
+        """The signature under a node's question, by which it knows that the console has this key."""
+        try:
+            question = msgspec.json.decode(raw, type=messages.EnrolmentQuestion)
+            signature = self.key.sign(messages.enrolment_bytes(question))
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            return 400, {"code": "question-malformed"}
+        return 200, {"public_key": self.public.hex(), "signature": signature.hex()}
 
     def _is_known(self, scope: dict[str, Any]) -> bool:
         given = dict(scope["headers"]).get(b"authorization", b"")

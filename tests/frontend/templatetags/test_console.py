@@ -69,3 +69,4 @@ def test_numbers_of_the_strip():
 def test_a_spark_without_a_past_is_empty():
     assert "<path" not in console.spark([1.0])
     assert console.spark([1.0, 2.0]).count("<path") == 2
+    assert 'class="doubt"' in console.spark([1.0, 2.0], [True, False])

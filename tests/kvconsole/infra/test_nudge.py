@@ -158,3 +158,20 @@ def test_it_wakes_after_commit_and_never_after_a_rollback(valkey, alone):
             nudge.on_commit("nodes", 2)
             assert listener.get_message(timeout=0.3) is None
         assert listener.get_message(timeout=2)["data"] == b"\x92\xa5nodes\x02"
+
+
+def test_a_listener_ends_when_it_is_told_to_at_whatever_moment(valkey, alone):
+    async def follow():
+        async for _ in nudge.subscribe((), every=0.05):
+            pass
+
+    async def test():
+        for i in range(150):
+            task = asyncio.create_task(follow())
+            await asyncio.sleep(i * 0.0001)
+            task.cancel()
+            done, _ = await asyncio.wait([task], timeout=5)
+            assert done, f"cancelled after {i / 10} ms, it still runs"
+            assert task.cancelled()
+
+    asyncio.run(test())

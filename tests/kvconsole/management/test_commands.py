@@ -3,20 +3,24 @@
 import json
 import os
 import stat
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
 from io import StringIO
 
 import pytest
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from django.core.management import CommandError, call_command
 
 from catalog.models import Node
 from kvconsole.management.commands.commander import BODY_BYTES, Commander, command_key
 from kvconsole.management.commands.seed_demo import NODES, PEOPLE, TENANTS, read_logins
-from kvcore.messages import PROTOCOL, fingerprint, signed_bytes
+from kvcore.messages import PROTOCOL, EnrolmentQuestion, enrolment_bytes, fingerprint, signed_bytes
 from tenants import selectors
+from tests.architecture.tree import CLONE
 from tests.catalog.farnode import RunningCommander
 
 # --- the commander -------------------------------------------------------------------
@@ -67,6 +71,30 @@ def test_nothing_else_is(signer, raw, status, code):
     assert signer.sign(raw) == (status, {"code": code})
 
 
+QUESTION = {"console": "console.example", "nonce": "0a" * 32, "public_key": "0b" * 32, "node": "n1"}
+
+
+def test_a_nodes_question_is_answered_in_a_domain_of_its_own(signer):
+    status, answer = signer.prove(json.dumps(QUESTION).encode())
+    assert (status, answer["public_key"]) == (200, signer.public.hex())
+    key, signature = Ed25519PublicKey.from_public_bytes(signer.public), bytes.fromhex(answer["signature"])
+    key.verify(signature, enrolment_bytes(EnrolmentQuestion(**QUESTION)))
+    for other in ("command", "receipt"):
+        with pytest.raises(InvalidSignature):
+            key.verify(signature, signed_bytes(other, QUESTION))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"nonce": "0a"}, {"nonce": "0A" * 32}, {"public_key": ""}, {"node": ""}, {"node": "x" * 64}, {"console": ""},
+     {"kind": "purge"}, {"node": 1}],
+)  # fmt: skip
+def test_no_other_question_is(signer, change):
+    assert signer.prove(json.dumps(QUESTION | change).encode()) == (400, {"code": "question-malformed"})
+    assert signer.prove(b"{") == (400, {"code": "question-malformed"})
+    assert signer.prove(order()) == (400, {"code": "question-malformed"})
+
+
 def test_it_runs_without_a_database_and_answers_who_knows_the_token(tmp_path):
     running = RunningCommander(tmp_path)
     try:
@@ -87,6 +115,8 @@ def test_it_runs_without_a_database_and_answers_who_knows_the_token(tmp_path):
         for token in ("", "x", running.token + "x"):
             assert ask("/v1/sign", good, token) == (401, {"code": "not-authenticated"})
             assert ask("/v1/public-key", None, token)[0] == 401
+        assert ask("/v1/prove", json.dumps(QUESTION).encode())[0] == 200
+        assert ask("/v1/prove", json.dumps(QUESTION).encode(), "x")[0] == 401
         assert ask("/v1/sign", b"x" * (BODY_BYTES + 1))[0] == 413
         assert ask("/v1/other")[0] == 404
         public = ask("/v1/public-key")[1]["public_key"]
@@ -139,6 +169,54 @@ def test_a_node_and_its_token(key_file):
     assert (node.region, node.role, node.agent_url) == ("eu", "decode", "")
     assert run("node_create", "n1").strip() != token
     assert Node.objects.count() == 1
+
+
+def said(name, *more):
+    err, out = StringIO(), StringIO()
+    call_command("node_create", name, *more, stdout=out, stderr=err)
+    return out.getvalue(), err.getvalue()
+
+
+@pytest.mark.django_db
+def test_what_to_run_next_is_said_apart_from_the_token(key_file, settings):
+    settings.CONSOLE_URL = "https://console.example.org"
+    token, steps = said("n1", "--agent-url", "http://127.0.0.1:9300")
+    assert token.startswith("kvc_enrol_")
+    assert len(token.splitlines()) == 1
+    assert "kvc_" not in steps
+    assert [line.strip() for line in steps.splitlines() if "nodeagent" in line] == [
+        "python -m nodeagent join --console https://console.example.org --dir agent-n1 --name n1"
+        " --listen 127.0.0.1:9300 --token -",
+        "python -m nodeagent run --dir agent-n1",
+    ]
+    _, steps = said("n2")
+    assert "--dir agent-n2 --name n2 --token -" in steps
+    settings.AGENT_NETWORKS = ["10.0.0.0/8"]
+    _, steps = said("n3", "--agent-url", "https://10.0.0.7:9443")
+    assert "--listen 0.0.0.0:9443 --agent-url https://10.0.0.7:9443 --tls-cert CERTIFICATE --tls-key KEY" in steps
+
+
+@pytest.mark.django_db
+def test_the_next_step_is_one_the_agent_takes(key_file):
+    _, steps = said("n1", "--agent-url", "http://127.0.0.1:9300")
+    join, go = (line.split()[3:] for line in steps.splitlines() if "nodeagent" in line)
+    for arguments in (join, go):
+        done = subprocess.run(
+            [sys.executable, "-m", "nodeagent", *arguments, "--help"], capture_output=True, text=True, cwd=CLONE
+        )
+        assert done.returncode == 0
+        options = {word for word in arguments if word.startswith("--")}
+        assert all(option in done.stdout for option in options)
+
+
+@pytest.mark.django_db
+def test_retired_nodes_are_fenced_all_or_none(key_file):
+    run("node_create", "n1", "n2")
+    with pytest.raises(CommandError, match="not a node: n3; none"):
+        run("node_retire", "n1", "n3", "--reason", "test")
+    assert set(Node.objects.values_list("state", flat=True)) == {"joining"}
+    assert "n1 is retired" in run("node_retire", "n1", "n2", "--reason", "test")
+    assert set(Node.objects.values_list("state", "wanted")) == {("fenced", "fenced")}
 
 
 @pytest.mark.django_db

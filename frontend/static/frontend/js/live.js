@@ -1,18 +1,20 @@
 // One socket for the page: snapshot first, then contiguous deltas. A hole in the numbers asks for a new snapshot.
 // Without the socket the page says so and asks every 10 s; while paused nothing moves and nothing is lost.
+// What is older than the page promises is never shown as live: the badge says since when, and all figures are veiled.
 
 import { $, $$, announce, mark, root, t, write } from './dom.js';
-import { duration } from './format.js';
+import { now } from './clock.js';
+import { clock, duration } from './format.js';
 
-const POLL_MS = 10_000, QUIET_MS = 5_000, BACKOFF_MS = [500, 1_000, 2_000, 4_000, 8_000, 15_000];
+export { now };
+
+const POLL_MS = 10_000, ANSWER_MS = 8_000, QUIET_MS = 5_000, BACKOFF_MS = [500, 1_000, 2_000, 4_000, 8_000, 15_000];
 const topics = new Map();
 const chip = $('[data-live]');
 const banner = $('[data-live-banner]');
-const skew = Date.now() - Number(document.body.dataset.now || Date.now() / 1000) * 1000;
-let socket = null, tries = 0, lostAt = 0, paused = false, asOf = 0, polledAt = 0, timer = 0, skipped = 0, refreshing = 0, refreshedAt = 0;
-
-/** Server time in seconds, as far as this page knows it. */
-export const now = () => (Date.now() - skew) / 1000;
+const promise = Number(chip?.dataset.promise || 15);
+let socket = null, tries = 0, lostAt = 0, paused = false, asOf = Number(chip?.dataset.asOf || 0), timer = 0, skipped = 0;
+let refreshing = 0, refreshedAt = 0, polledAt = 0, answeredAt = 0, mute = false;
 
 /** A page module takes part in a topic: `render(snapshot)`, `apply(delta)`, and `poll()` where the socket is away. */
 export function subscribe(topic, view) {
@@ -26,9 +28,10 @@ export function unsubscribe(topic) {
   if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ unsubscribe: [topic] }));
 }
 
-/** The newest time a frame spoke of. */
+/** When the writer last showed life, as the newest answer has it; 0 = never. Nothing else makes figures fresh. */
 export function heard(seconds) {
-  if (seconds > asOf) asOf = seconds;
+  asOf = seconds;
+  tick();
 }
 
 function ask(names, resume = {}) {
@@ -64,12 +67,12 @@ function take(frame) {
   if (frame.snapshot) {
     topic.seq = frame.seq;
     skipped += frame.skipped ?? 0;
-    topic.view.render(frame.snapshot, frame);
     arrived();
+    topic.view.render(frame.snapshot, frame);
   } else if (frame.delta && topic.seq !== null && frame.seq === topic.seq + 1) {
     topic.seq = frame.seq;
-    topic.view.apply(frame.delta, frame);
     arrived();
+    topic.view.apply(frame.delta, frame);
   } else if (frame.delta && (topic.seq === null || frame.seq > topic.seq)) {
     topic.seq = null;
     ask([frame.topic]);
@@ -79,10 +82,8 @@ function take(frame) {
 
 function arrived() {
   root.dataset.socket = 'on';
-  polledAt = 0;
-  if (!lostAt) return;
   lostAt = 0;
-  announce(t('live_back'));
+  mute = false;
 }
 
 /** Asks htmx parts (`hx-trigger="kvc:refresh from:body"`) to come again; at most once in two seconds. */
@@ -92,25 +93,52 @@ export function refresh() {
   refreshedAt = Date.now();
 }
 
-function poll() {
+/** What a page module asks itself while the socket is away or says nothing; null where nobody answers in time. */
+export async function answer(path) {
+  const got = await fetch(path, { headers: { Accept: 'application/json' }, signal: AbortSignal.timeout(ANSWER_MS) }).catch(() => null);
+  return got?.ok ? got.json().catch(() => null) : null;
+}
+
+/** Asks by HTTP. An answer fresher than all that an open socket brought means that the socket is dead without a word. */
+async function poll() {
   polledAt = Date.now();
-  for (const { view } of topics.values()) view.poll?.();
+  const before = asOf;
+  const answers = await Promise.all([...topics.values()].map(({ view }) => view.poll?.()));
+  mute = !answers.includes(true);
+  if (mute) return;
+  answeredAt = Date.now();
+  tick();
+  if (socket?.readyState === WebSocket.OPEN && asOf - before > promise) socket.close();
 }
 
 function tick() {
-  const away = lostAt && !paused ? Date.now() - lostAt : 0;
-  if (banner) {
-    banner.hidden = away < QUIET_MS;
-    if (!banner.hidden) write($('[data-live-away]', banner), t('live_lost', { age: duration(away / 1000) }));
+  const lost = lostAt && !paused && Date.now() - lostAt > QUIET_MS;
+  const late = !paused && now() - asOf > promise;
+  const old = paused ? 'old' in root.dataset : late || (lost && Date.now() - answeredAt > POLL_MS + QUIET_MS);
+  if ((lost || late) && Date.now() - polledAt > POLL_MS) poll();
+  if (old !== 'old' in root.dataset) {
+    if (old) root.dataset.old = '';
+    else { delete root.dataset.old; refresh(); if (!lost) announce(t('live_back')); }
   }
-  if (away > QUIET_MS && Date.now() - polledAt > POLL_MS) poll();
-  if (!chip) return;
-  const state = paused ? 'paused' : away > QUIET_MS ? 'away' : root.dataset.socket === 'on' ? 'live' : 'wait';
+  if (chip) say(paused ? 'paused' : lost ? 'away' : late ? 'old' : root.dataset.socket === 'on' ? 'live' : 'wait');
+}
+
+/** Badge and banner: the state's word, since when, and what that means for the figures. */
+function say(state) {
+  const since = state === 'away' ? lostAt : asOf * 1000 + Date.now() - now() * 1000;
+  const seconds = (Date.now() - since) / 1000, age = duration(seconds);
+  const time = clock(now() - seconds, seconds > 43_200);
   mark(chip, 'data-state', state);
   write($('[data-live-word]', chip), t(`live_${state}`));
-  const lag = $('[data-live-lag]', chip);
-  if (!paused) write(lag, asOf && state === 'live' ? t('behind', { age: duration(now() - asOf) }) : '');
+  const known = state === 'away' || asOf > 0, silent = state === 'away' || state === 'old';
+  if (state !== 'paused') write($('[data-live-lag]', chip), silent ? (known ? t('since', { time }) : '') : state === 'live' ? t('behind', { age }) : '');
   if (skipped) chip.title = t('skipped', { n: skipped });
+  if (!banner) return;
+  banner.hidden = !silent;
+  if (!silent) return;
+  const why = state === 'away' ? ('old' in root.dataset ? 'mute' : 'lost') : mute ? 'mute' : known ? 'writer' : 'never';
+  write($('[data-live-away]', banner), t(`live_said_${why}`, { time }));
+  write($('[data-live-age]', banner), known ? t('ago', { age }) : '');
 }
 
 function toggle() {
@@ -120,7 +148,7 @@ function toggle() {
     clearTimeout(timer);
     socket?.close();
     lostAt = 0;
-    write($('[data-live-lag]', chip), t('paused_at', { time: new Date(Date.now() - skew).toISOString().slice(11, 19) }));
+    write($('[data-live-lag]', chip), t('paused_at', { time: clock(now()) }));
   } else {
     for (const topic of topics.values()) topic.seq = null;
     tries = 0;
@@ -137,6 +165,7 @@ setInterval(tick, 1_000);
 setInterval(() => { if (!paused && !document.hidden) refresh(); }, POLL_MS);
 addEventListener('pageshow', (event) => { if (event.persisted && !socket) open(); });
 addEventListener('pagehide', () => { clearTimeout(timer); socket?.close(); });
+document.addEventListener('visibilitychange', tick);
 
 /** Called once by the page's main module, after all topics are known. */
 export function start() {

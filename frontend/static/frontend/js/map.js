@@ -3,20 +3,13 @@
 import { $, $$, html, mark, onSwap, root, svg, t, write } from './dom.js';
 import { clock, iec, number, significant } from './format.js';
 import { Matrix, Painter, UNKNOWN } from './heat.js';
-import { heard, now as serverNow, start, subscribe, unsubscribe } from './live.js';
+import { now as serverNow, refresh, start, subscribe, unsubscribe } from './live.js';
+import { brief, label, path } from './maprow.js';
 import { joinTiles } from './tiles.js';
 import { address } from './twin.js';
+import { Zoom } from './zoom.js';
 
 const LIVE_LAYER_SECONDS = 10;
-const label = (row) => (row.kind === 'other' ? t('other', { n: number(row.merged) }) : row.kind === 'new' ? t('new_prompts') : row.label || row.family);
-/** The label cut to what fits beside the map: the namespace, and the end of the family's id. */
-const brief = (row, room) => {
-  const words = label(row);
-  if (words.length <= room) return words;
-  const tail = row.kind === 'family' && row.family ? row.family.slice(-4) : words.slice(-5);
-  return `${words.slice(0, room - tail.length - 1)}…${tail}`;
-};
-const path = (row) => [row.tenant, row.model].filter(Boolean).join(' ▸ ');
 
 class Heat {
   constructor(host) {
@@ -27,36 +20,60 @@ class Heat {
     this.overlays = true;
     this.cursor = this.pin = null;
     this.words = new URLSearchParams(location.search).get('q') ?? '';
+    this.zoom = new Zoom(this);
     this.listen();
     this.load();
   }
 
   get metric() { return $('[data-metric]').value; }
   get range() { return Number($('[data-range]').selectedOptions[0].dataset.seconds); }
-  get wide() { return this.range > 86_400; }
+  get wide() { const { from, to } = this.zoom.span(); return to - from > 86_400; }
 
-  async load() {
+  /** `quiet`: nobody asked for another picture, so the one that is there stays where none comes. */
+  async load(quiet = false) {
     const token = this.token = Symbol('load');
-    const to = Math.floor(serverNow());
-    const query = new URLSearchParams({ metric: this.metric, layer: 'auto', from: to - this.range, to, rows: 512 });
+    const query = new URLSearchParams({ metric: this.metric, layer: 'auto', ...this.zoom.span(), rows: 512 });
     this.host.setAttribute('aria-busy', 'true');
     let state = 'ready';
     try {
-      const answer = await fetch(`/api/v1/map/heat.bin?${query}`);
+      // The page names the first picture in its head, so that it is on its way before this script is.
+      const early = $('link[data-picture]');
+      early?.remove();
+      const answer = await fetch(early?.href ?? `/api/v1/map/heat.bin?${query}`);
       if (this.token !== token) return;
       if (!answer.ok) throw answer.status;
-      this.matrix = new Matrix(await answer.arrayBuffer());
+      const next = new Matrix(await answer.arrayBuffer());
+      if (this.token !== token) return;
+      this.keep();
+      this.matrix = next;
       if (!this.matrix.rows.length || !this.matrix.width) state = 'empty';
     } catch (reason) {
-      state = reason === 403 ? 'forbidden' : 'error';
       console.info('heat.bin', String(reason));
+      if (quiet && root.dataset.heat === 'ready') { this.host.removeAttribute('aria-busy'); return; }
+      state = reason === 403 ? 'forbidden' : 'error';
     }
     this.host.removeAttribute('aria-busy');
     this.show(state);
     if (state === 'ready' || state === 'empty') this.join();
     if (state !== 'ready') return;
-    if (this.matrix.asOf) heard(typeof this.matrix.asOf === 'number' ? this.matrix.asOf : Date.parse(this.matrix.asOf) / 1000);
+    this.honest();
     this.renew();
+  }
+
+  /** A pinned cell keeps its time when another picture comes; one in the newest column stays the newest. */
+  keep() {
+    const { matrix, pin } = this;
+    if (matrix && pin) pin.at = pin.c >= matrix.width - 1 && !this.zoom.window ? null : matrix.times[pin.c] ?? null;
+  }
+
+  /** What the rows alone say about how exact the picture is; the page's own lines come with the page. */
+  honest() {
+    const merged = this.matrix?.honesty.find((line) => line.code === 'rows-merged');
+    const line = $('[data-merged]');
+    if (!line) return;
+    line.hidden = !merged;
+    if (merged) write(line, t('rows_merged', { families: number(merged.params.families), rows: number(merged.params.rows) }));
+    $('.notice', $('#honesty')).hidden = !$('#honesty li:not([hidden])');
   }
 
   /** One of the pictures: ready, empty, filtered, forbidden, error. */
@@ -81,7 +98,9 @@ class Heat {
     const at = find(this.pin);
     if (at == null || at < 0) this.pin = { c: matrix.width - 1, r: 0, id: this.kept[0].row.id };
     else this.pin.r = at;
+    if (this.pin.at != null) this.pin.c = Math.max(0, Math.floor((this.pin.at - matrix.times[0]) / matrix.step));
     this.pin.c = Math.min(this.pin.c, matrix.width - 1);
+    this.pin.at = null;
     this.cursor = { ...this.pin };
     this.layout();
     this.paint();
@@ -132,6 +151,9 @@ class Heat {
     if (unit.startsWith('bytes')) return `${iec(value).join(' ')}${unit.slice(5)}`;
     return `${value === 0 ? '0' : value >= 1000 ? number(value) : significant(value, true)} ${t(`unit_${unit}`)}`;
   }
+
+  /** What is so now; a window that ended says nothing of it. */
+  present(value) { return this.zoom.window ? t('dash') : this.say(value); }
 
   groups(key) {
     const out = [];
@@ -208,13 +230,13 @@ class Heat {
     }
     const pinned = this.bands[this.pin.r], box = { x: this.x(this.pin.c) - 5, y: pinned.y - 4, width: this.x(1) + 10, height: pinned.h + 8 };
     lines.push(svg('rect', { class: 'pin-in', x: box.x - 1.5, y: box.y - 1.5, width: box.width + 3, height: box.height + 3 }), svg('rect', { class: 'pin', ...box }));
-    $('[data-over]', this.host).replaceChildren(...lines);
+    $('[data-over]', this.host).replaceChildren(...this.zoom.band(), ...lines);
     $('[data-notes]', this.host).replaceChildren(...notes);
   }
 
   times() {
     const spans = $$('.times span', this.host), { times, step } = this.matrix;
-    spans.forEach((span, i) => write(span, clock(times[0] + ((times.at(-1) + step - times[0]) * i) / (spans.length - 1), this.wide).replace(/:\d\d$/, (all) => (this.wide ? all : ''))));
+    spans.forEach((span, i) => write(span, clock(times[0] + ((times.at(-1) + step - times[0]) * i) / (spans.length - 1), this.wide).replace(/:\d\d$/, (all) => (this.wide || step * times.length < 900 ? all : ''))));
   }
 
   readout() {
@@ -233,7 +255,7 @@ class Heat {
     set('path', path(data)); set('name', label(data)); set('time', `${clock(matrix.times[this.pin.c], this.wide)} UTC`);
     set('value', this.say(matrix.value(row, this.pin.c)));
     set('mean', `${partial && mean !== null ? '≥ ' : ''}${this.say(mean)}`);
-    set('now', this.say(now));
+    set('now', this.present(now));
     const id = $('[data-card-id]', host);
     mark(id, 'data-copy', data.family || data.id);
     write($('[data-card-id-text]', host), (data.family || data.id).replace(/^(.{8}).{4,}(.{4})$/, '$1…$2'));
@@ -252,7 +274,7 @@ class Heat {
     const rows = this.bands.map((band) => ({ band, ...this.matrix.sums(band.row) })).sort((a, b) => (b.mean ?? -1) - (a.mean ?? -1));
     body.replaceChildren(...rows.map(({ band: { data }, mean, now, partial }) => html('tr', mean === null ? { 'data-state': 'silent' } : {},
       html('th', { scope: 'row' }, label(data)), html('td', {}, data.tenant), html('td', {}, data.model),
-      html('td', { class: 'n' }, mean === null ? t('not_reported') : `${partial ? '≥ ' : ''}${this.say(mean)}`), html('td', { class: 'n' }, this.say(now)),
+      html('td', { class: 'n' }, mean === null ? t('not_reported') : `${partial ? '≥ ' : ''}${this.say(mean)}`), html('td', { class: 'n' }, this.present(now)),
       html('td', {}, t(mean === null ? 'reported_none' : partial ? 'reported_part' : 'reported_all')))));
   }
 
@@ -310,14 +332,15 @@ class Heat {
         address(name, event.target.value);
         if (name === 'metric') for (const part of $$('[data-metric-name]')) write(part, event.target.selectedOptions[0].textContent);
         this.leave();
-        this.load();
+        if (name === 'range' && this.zoom.window) this.zoom.go(null);
+        else { this.load(); refresh(); }
       });
     }
     $('[data-heat-retry]')?.addEventListener('click', () => this.load());
     let width = 0;
     new ResizeObserver(() => { if (this.plane.clientWidth !== width && this.bands) { width = this.plane.clientWidth; this.layout(); this.paint(); } }).observe(this.plane);
     document.addEventListener('themechange', () => requestAnimationFrame(() => { this.painter.retint(); this.paint(); }));
-    onSwap(ready(() => this.over()));
+    onSwap(ready(() => { this.honest(); this.over(); }));
     document.body.addEventListener('kvc:refresh', () => { if (root.dataset.heat === 'error') this.load(); });
     const pinned = new URLSearchParams(location.search).get('pin');
     if (pinned) this.pin = { c: Infinity, r: 0, id: pinned };
@@ -333,11 +356,12 @@ class Heat {
     if (this.topic === topic) return;
     this.leave();
     this.topic = topic;
-    subscribe(topic, { render: (snapshot) => this.frame(snapshot), apply: (delta) => this.frame(delta), poll: () => this.load() });
+    subscribe(topic, { render: (snapshot) => this.frame(snapshot), apply: (delta) => this.frame(delta), poll: () => { this.load(true); } });
   }
 
   /** One live frame: the newest columns. A new axis, a hole or a coarser layer loads the picture again. */
   frame({ axis, columns }) {
+    if (this.zoom.window) return;
     if (axis?.version != null && axis.version !== this.matrix.axis) { this.again(); return; }
     if (this.matrix.step !== LIVE_LAYER_SECONDS) { if (serverNow() > this.matrix.times.at(-1) + 3 * this.matrix.step) this.again(); return; }
     if (!this.matrix.width || !this.bands) { if (Object.keys(columns ?? {}).length && this.matrix.rows.length) this.again(); return; }
@@ -353,7 +377,6 @@ class Heat {
       news = true;
     }
     if (!news || document.hidden || this.host.hidden) return;
-    heard(this.matrix.times.at(-1));
     this.paint();
     root.dataset.column = String(this.matrix.times.at(-1));
   }
@@ -361,7 +384,7 @@ class Heat {
   /** Loads again, at most once in two seconds. */
   again() {
     if (this.waiting) return;
-    this.waiting = setTimeout(() => { this.waiting = null; this.load(); }, this.loaded && Date.now() - this.loaded < 2000 ? 2000 : 0);
+    this.waiting = setTimeout(() => { this.waiting = null; this.load(true); }, this.loaded && Date.now() - this.loaded < 2000 ? 2000 : 0);
     this.loaded = Date.now();
   }
 }

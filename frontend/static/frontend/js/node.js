@@ -3,7 +3,7 @@
 import { $, root, write } from './dom.js';
 import { fills } from './charts.js';
 import { ms, number } from './format.js';
-import { heard, now, refresh, start, subscribe } from './live.js';
+import { refresh, start, subscribe } from './live.js';
 import { joinTiles, step } from './tiles.js';
 
 const page = $('[data-node-page]');
@@ -29,7 +29,6 @@ function draw(node) {
     source(element, data);
   }
   fills?.add(node.tiers ?? {});
-  heard(now() - (node.age_ms ?? 0) / 1000);
   root.dataset.nodeFrames = String(1 + Number(root.dataset.nodeFrames ?? 0));
   if (news) refresh();
 }

@@ -2,7 +2,7 @@
 
 import { $, $$, mark, onSwap, t, write } from './dom.js';
 import { iec, ms, number, share, short, significant, unknown } from './format.js';
-import { heard, refresh, subscribe } from './live.js';
+import { answer, heard, refresh, subscribe } from './live.js';
 
 const TIERS = ['hbm', 'pinned', 'dram', 'ssd', 'remote'];
 const away = (node) => node.stale || node.state === 'lost';
@@ -90,7 +90,7 @@ function figures(numbers) {
   put('evictions', ...rate(numbers.evictions_per_s, t('per_s')));
   const [blocks, prefix] = short(numbers.blocks ?? 0);
   put('blocks', !numbers.blocks && !(numbers.complete && numbers.blocks === 0) ? null : `${numbers.complete ? '' : '≥ '}${blocks}`, prefix);
-  if (numbers.as_of) heard(typeof numbers.as_of === 'number' ? numbers.as_of : Date.parse(numbers.as_of) / 1000);
+  heard(typeof numbers.as_of === 'number' ? numbers.as_of : numbers.as_of ? Date.parse(numbers.as_of) / 1000 : 0);
 }
 
 function draw(names) {
@@ -138,8 +138,9 @@ const view = {
     if (numbers) figures(numbers);
   },
   async poll() {
-    const answer = await fetch('/api/v1/map/tiles', { headers: { Accept: 'application/json' } }).catch(() => null);
-    if (answer?.ok) view.render(await answer.json());
+    const tiles = await answer('/api/v1/map/tiles');
+    if (tiles) view.render(tiles);
+    return tiles !== null;
   },
 };
 

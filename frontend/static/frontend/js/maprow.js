@@ -1,0 +1,18 @@
+// What a row of the map is called.
+
+import { t } from './dom.js';
+import { number } from './format.js';
+
+/** The whole name. */
+export const label = (row) => (row.kind === 'other' ? t('other', { n: number(row.merged) }) : row.kind === 'new' ? t('new_prompts') : row.label || row.family);
+
+/** The label cut to what fits beside the map: the namespace, and the end of the family's id. */
+export const brief = (row, room) => {
+  const words = label(row);
+  if (words.length <= room) return words;
+  const tail = row.kind === 'family' && row.family ? row.family.slice(-4) : words.slice(-5);
+  return `${words.slice(0, room - tail.length - 1)}…${tail}`;
+};
+
+/** Tenant and model. */
+export const path = (row) => [row.tenant, row.model].filter(Boolean).join(' ▸ ');
