@@ -12,7 +12,6 @@ import pytest
 from kvcore.keys import chain_keys
 from tests.accept.fleet import say
 from tests.accept.tenancy import Caller, People
-from tests.running import Console
 
 pytestmark = [pytest.mark.accept, pytest.mark.walk]
 LONG = os.environ.get("KVC_ACCEPT", "") == "full"
@@ -71,11 +70,9 @@ def variants(operator: Caller, members: dict[str, Gateway]) -> dict[str, Any]:
 
 @pytest.mark.timeout(300)
 def test_the_same_512_tokens_under_seven_variants_are_seven_namespaces_and_every_pair_is_explained(
-    console: Console,
+    people: People,
 ) -> None:
     """Each variant differs from a common base in one field; explain-reuse names the fields in all 21 pairs."""
-    console.start("web")
-    people = People(console)
     operator = people.token("operator", "operator", "viewer")
     members = {tenant: Gateway(people, tenant) for tenant in ("acme-code", "cobalt-support")}
     found = variants(operator, members)
@@ -103,10 +100,8 @@ def test_the_same_512_tokens_under_seven_variants_are_seven_namespaces_and_every
 
 
 @pytest.mark.timeout(300)
-def test_tenants_share_no_key_members_of_an_approved_group_do_until_it_is_revoked(console: Console) -> None:
+def test_tenants_share_no_key_members_of_an_approved_group_do_until_it_is_revoked(people: People) -> None:
     """Same prompt, two tenants: no key in common; in a share group all; within 1 s of its end none."""
-    console.start("web")
-    people = People(console)
     operator, approver = people.token("operator", "operator", "viewer"), people.token("approver", "approver")
     one, two, third = (Gateway(people, t) for t in ("acme-code", "cobalt-support", "borealis-bank"))
     private = [g.keys(g.resolve(model="ref-64").json()["digest"]) for g in (one, two)]
