@@ -60,7 +60,7 @@ def test_an_invitation_works_once(browser):
     actor = principal(None, "operator")
     user, plaintext = services.person_create(username=some("p"), roles=["viewer"], actor=actor)
     assert browser.get("/invitation").status_code == 410
-    assert browser.get(f"/invitation/{plaintext[:-1]}x").url == "/invitation"
+    assert browser.get(f"/invitation/{plaintext[:-1]}{'x' if plaintext[-1] != 'x' else 'y'}").url == "/invitation"
     assert browser.get("/invitation").status_code == 410
     assert Client().get("/api/v1/me", headers={"Authorization": f"Bearer {plaintext}"}).status_code == 401
     assert browser.get(f"/invitation/{plaintext}").url == "/invitation"
