@@ -68,10 +68,12 @@ class World:
 def seen(answer, *values):
     """Status, body and telling headers, without what the caller itself said and without the request's id."""
     text = re.sub(r'"request_id": ?"[^"]*"', "", answer.content.decode())
+    text, aged = re.subn(r'"age_ms": ?\d+', "", text)
     for value in values:
         for one in value if isinstance(value, list) else [value]:
             text = text.replace(json.dumps(one)[1:-1], "•")
-    headers = {h: answer.get(h) for h in ("Content-Type", "ETag", "Location", "Retry-After", "Allow")}
+    headers = {h: answer.get(h) for h in ("Content-Type", "Location", "Retry-After", "Allow")}
+    headers["ETag"] = None if aged else answer.get("ETag")
     return answer.status_code, text, tuple(headers.items())
 
 
