@@ -117,13 +117,20 @@ def test_foreign_ids_in_every_place_of_every_route_are_answered_as_absent_ones(
         told[answer[0]] += 1
         asked[site.kind] += 1
         if answer != same[at] or not _allowed(answer, site, asker):
-            wrong.append(f"{asker.role} {site.name} {site.method} {site.path}: {answer} instead of {same[at]}")
+            wrong.append(f"{asker.role} {site.name} {site.method} {site.path}: {_apart(answer, same[at])}")
     changed = rows(console, "SELECT count(*) FROM tenants_user WHERE username = 'x'")[0][0]
     say("foreign", ids=sum(told.values()) + topics, sites=len(sites), roles=[a.role for a in who], topics=topics,
         statuses=dict(sorted(told.items())), kinds=dict(asked), different=len(wrong))  # fmt: skip
     assert not wrong, f"{len(wrong)} differ:\n" + "\n".join(w[:1500] for w in wrong[:12])
     assert not changed
     assert told[404] > 100
+
+
+def _apart(one: tuple[Any, ...], other: tuple[Any, ...]) -> str:
+    """Where two answers differ."""
+    found = [f"{a[:300]!r} instead of {b[:300]!r}" for a, b in zip(one[1].splitlines(), other[1].splitlines(), strict=False)
+             if a != b]  # fmt: skip
+    return f"{one[0]} instead of {other[0]}; {one[2] if one[2] != other[2] else ''} {found[:3] or one[1][:300]}"
 
 
 def _key(site: Site) -> str:

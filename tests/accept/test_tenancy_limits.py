@@ -20,6 +20,8 @@ KIB = 1024
 BLOCK = 1024
 SMALL = 32 * KIB
 """Room of the second node: a whole prompt of 512 tokens with its headers is larger."""
+FITS = 64
+"""Tokens of a prompt that fits there, and into the part of a small limit that is dealt to the node."""
 REFUSED = 0x02F1
 
 
@@ -121,9 +123,9 @@ def _aborted(console: Console, operator: Caller, drive: Drive, slug: str) -> dic
     assert "hbm/quota" not in drive.status("q2")["not_taken_blocks"]
     limit(operator, None, slug, 64 * KIB)
     charged = until(lambda: _used(operator, slug) == 0, 15, "nothing is held")
-    drive.send("q2", [1000], tokens=256)
+    drive.send("q2", [1000], tokens=FITS)
     held = drive.status("q2")["tiers"]["hbm"]["blocks"]
-    assert held == 256 // 16, (held, drive.status("q2")["not_taken_blocks"])
+    assert held == FITS // 16, (held, drive.status("q2")["not_taken_blocks"])
     until(lambda: _used(operator, slug) == held * BLOCK, 15, "what fits is held and counted")
     return {"aborted_puts": 100, "charged_for_them": 0, "told_after_s": round(charged, 1), "then_held_blocks": held}
 
@@ -141,7 +143,7 @@ def _moved(console: Console, operator: Caller, drive: Drive, slug: str) -> dict[
         for turn, size in enumerate((128, 48, 200, 24, 96) if LONG else (128, 24)):
             for at in range(0, 20, 5):
                 drive.send("q1", range(turn * 20 + at, turn * 20 + at + 5))
-                drive.send("q2", [turn * 20 + at], tokens=256)
+                drive.send("q2", [turn * 20 + at], tokens=FITS)
             forced.append(limit(operator, watch, slug, size * KIB))
             until(lambda s=size: _held(drive) <= s, 15, f"at most {size} KiB held on both nodes")
         console.kill("q2")
