@@ -35,7 +35,8 @@ def epoch_bytes_tell(*, now: datetime) -> int:
     with connections[plane()].cursor() as cursor:
         cursor.execute(_HELD)
         held = {namespace: (blocks, size) for namespace, blocks, size in cursor}
-    known = set(Keyspace.objects.filter(namespace_id__isnull=False).values_list("namespace_id", flat=True).distinct())
+    named = Keyspace.objects.filter(namespace_id__isnull=False).values_list("namespace_id", flat=True)
+    known = {namespace for namespace in named.distinct() if namespace}
     stale = _stale_hits()
     sums: dict[tuple[UUID, UUID, int], list[int]] = {}
     for namespace, epoch in namespace_epochs(known).items():
@@ -56,8 +57,9 @@ def _stale_hits() -> dict[UUID, int]:
     found: dict[UUID, int] = {}
     with connections[plane()].cursor() as cursor:
         for keyspace, namespace, generation in rows:
-            since = min((at for min_gen, at in fences[namespace] if min_gen > generation), default=None)
-            if since is not None:
+            raised = fences.get(namespace, []) if namespace else []
+            since = min((at for min_gen, at in raised if min_gen > generation), default=None)
+            if namespace and since is not None:
                 cursor.execute(_STALE, (keyspace, since))
                 found[namespace] = found.get(namespace, 0) + cursor.fetchone()[0]
     return found

@@ -9,6 +9,8 @@ import time
 import warnings
 from typing import Any
 
+# Each request has a thread of its own here, so connections that belonged to threads would be made for each request.
+os.environ.setdefault("KVC_DB_POOL", "20")
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", f"kvconsole.settings.{os.environ.get('KVC_ENV', 'dev')}")
 
 from django.core.asgi import get_asgi_application

@@ -285,8 +285,9 @@ class Sender:
         elif answer.fence_seq:
             self.ring.fence(answer.fence_seq, ())
         version = answer.allowances.get("version")
-        newer = isinstance(version, int) and version > self.allowances
-        if newer and await asyncio.to_thread(self._on_allowances, answer.allowances) is not False:
+        if not isinstance(version, int) or version <= self.allowances:
+            return
+        if await asyncio.to_thread(self._on_allowances, answer.allowances) is not False:
             self.allowances = max(self.allowances, version)  # what is not in force yet comes again with each answer
 
 

@@ -58,6 +58,10 @@ class ModelIn(Strict):
     kv_dtype = serializers.CharField(max_length=32, default="auto")
     block_tokens = serializers.IntegerField(min_value=1, max_value=1024, default=16)
     tensor_parallel = serializers.IntegerField(min_value=1, max_value=1024, default=1)
+    base = serializers.CharField(max_length=200, required=False, allow_blank=True, default="")
+    kv_scales = serializers.CharField(max_length=128, required=False, allow_blank=True, default="")
+    tokenizer_digest = serializers.CharField(max_length=128, required=False, allow_blank=True, default="")
+    modality_digest = serializers.CharField(max_length=128, required=False, allow_blank=True, default="")
 
 
 class ModelOut(serializers.Serializer[Any]):
@@ -70,6 +74,9 @@ class ModelOut(serializers.Serializer[Any]):
     tensor_parallel = serializers.IntegerField()
     bytes_per_token = serializers.IntegerField()
     per_group = serializers.ListField(child=serializers.DictField())
+    base = serializers.CharField(allow_blank=True)
+    family = serializers.CharField()
+    layout = serializers.DictField(child=serializers.CharField(allow_blank=True))
 
 
 class EpochIn(Strict):
@@ -108,6 +115,7 @@ class NamespaceIn(Strict):
     )
     subject = serializers.CharField(max_length=200, required=False, allow_blank=True, default="")
     session = serializers.CharField(max_length=200, required=False, allow_blank=True, default="")
+    request = serializers.CharField(max_length=200, required=False, allow_blank=True, default="")
 
 
 class NamespaceOut(serializers.Serializer[Any]):
@@ -205,6 +213,9 @@ def model_answer(model: Model) -> dict[str, Any]:
         "tensor_parallel": model.tensor_parallel,
         "bytes_per_token": model.bytes_per_token,
         "per_group": model.per_group,
+        "base": model.base,
+        "family": model.family,
+        "layout": model.layout,
     }
 
 

@@ -76,5 +76,5 @@ def namespace_places(digests: Collection[bytes]) -> dict[bytes, NamespacePlace]:
 def _place(row: tuple[object, ...]) -> TenantPlace:
     id_, slug, residency, isolation, classes, scope, state = row
     separable = scope != ERASURE_SCOPES[0]
-    fields = {"id": id_, "slug": slug, "residency": residency, "isolation": isolation, "classes": classes, "state": state}
-    return msgspec.convert({**fields, "separable": separable}, TenantPlace)
+    fields = {"id": id_, "slug": slug, "residency": residency, "isolation": isolation, "classes": classes}
+    return msgspec.convert({**fields, "separable": separable, "state": state}, TenantPlace)

@@ -63,6 +63,8 @@ def describe_problems(result: dict[str, Any], generator: Any, request: Any, publ
         "description": "A refusal; nothing was done.",
         "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
+    _tidy(result)
+    _closed(result)
     for methods in result.get("paths", {}).values():
         for verb, operation in methods.items():
             if isinstance(operation, dict) and "responses" in operation:
@@ -80,3 +82,38 @@ def _headers(verb: str, status: str, operation: dict[str, Any]) -> dict[str, Any
     if status.startswith("2"):
         found |= ({} if paged or verb == "delete" else TAG) | ({} if verb == "get" else REPLAYED)
     return found
+
+
+def _tidy(value: Any) -> None:
+    """Marks that only the generator's own hooks need are gone."""
+    if isinstance(value, dict):
+        value.pop("x-spec-enum-id", None)
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _tidy(inner)
+
+
+def _closed(result: dict[str, Any]) -> None:
+    """Bodies take the fields they name and no other; `rest.Strict` refuses the rest."""
+    schemas = result["components"]["schemas"]
+    bodies = [
+        operation["requestBody"]
+        for methods in result.get("paths", {}).values()
+        for operation in methods.values()
+        if isinstance(operation, dict) and "requestBody" in operation
+    ]
+    waiting, seen = [name for body in bodies for name in _named(body)], set()
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += _named(schemas[name])
+            if "properties" in schemas[name]:
+                schemas[name].setdefault("additionalProperties", False)
+
+
+def _named(value: Any) -> list[str]:
+    """Names of the components that a piece of the description refers to."""
+    if isinstance(value, dict):
+        own = [value["$ref"].rpartition("/")[2]] if isinstance(value.get("$ref"), str) else []
+        return own + [name for inner in value.values() for name in _named(inner)]
+    return [name for inner in value for name in _named(inner)] if isinstance(value, list) else []

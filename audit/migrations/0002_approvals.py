@@ -2,7 +2,7 @@
 
 import kvconsole.infra.sql
 from django.db import migrations, models
-from kvconsole.infra.sql import audited, protect
+from kvconsole.infra.sql import audited, protect, tenant_keys
 
 
 class Migration(migrations.Migration):
@@ -46,5 +46,6 @@ class Migration(migrations.Migration):
         ),
         *protect("audit_approval", tenant_may="SELECT, INSERT, UPDATE (state, reason, decided_at)", operator=(
             "SELECT, INSERT, UPDATE (state, decided_by, decided_at, reason)")),
+        *tenant_keys("audit_approval"),
         audited("audit_approval"),
     ]

@@ -159,7 +159,7 @@ def models_show(context: typer.Context, name: Model) -> None:
 
 @models.command("create")
 def models_create(
-    context: typer.Context, name: Model, config: Annotated[str, typer.Option(help="Its config.json; - = standard input")],
+    context: typer.Context, name: Model, config: Annotated[str, typer.Option(help="config.json; - = standard input")],
     kv_dtype: str | None = None, block_tokens: int | None = None, tensor_parallel: int | None = None,
     validate_only: Rehearse = False,
 ) -> None:  # fmt: skip
@@ -212,7 +212,7 @@ def quotas_show(context: typer.Context, slug: Slug) -> None:
 
 @quotas.command("set")
 def quotas_set(
-    context: typer.Context, slug: Slug, file: Annotated[str, typer.Option(help="The quotas as JSON; - = standard input")],
+    context: typer.Context, slug: Slug, file: Annotated[str, typer.Option(help="JSON; - = standard input")],
     validate_only: Rehearse = False,
 ) -> None:  # fmt: skip
     """Replace the quotas."""

@@ -1,4 +1,4 @@
-"""Decides how answers look: a table or `name: value` lines for people, JSON for programs, nothing dangerous for either."""
+"""Decides how answers look: a table or `name: value` lines for people, JSON for programs."""
 
 import json
 import shutil

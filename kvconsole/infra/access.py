@@ -117,8 +117,8 @@ def tenant_context(principal: Principal) -> Iterator[str]:
     """One transaction in which the database itself shows what the principal's tenant may see, and nothing else.
 
     A tenant's principal works as kv_tenant with the tenant sealed (`sql.enter`) until the end of the transaction,
-    staff of the fleet as kv_operator. Nested for the same plane it is a savepoint, and the outer tenant is set again afterwards.
-    Not for streaming responses: they are read after the block has ended.
+    staff of the fleet as kv_operator. Nested for the same plane it is a savepoint, and the outer tenant is set again
+    afterwards. Not for streaming responses: they are read after the block has ended.
 
     Yields:
         Alias of the connection.

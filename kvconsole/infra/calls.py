@@ -89,14 +89,15 @@ def call(
 
         parameters = [*query, *(LIST if page else ()), *_write_parameters(verb, operation, rehearsal)]
         good = OpenApiResponse(_page_of(answer) if page else answer, description="")
-        codes = [*_codes(verb, body is not None, page, public), *(["idempotency-key-required"] if operation else []), *refusals]
+        codes = [*_codes(verb, body is not None, page, public), *refusals]
+        codes += ["idempotency-key-required"] if operation else []
         described_as: View = extend_schema(
             operation_id=operation_id,
             parameters=parameters,
             request=body,
             responses={(status, media) if answer is not None else status: good, **_problems(codes), **(also or {})},
             extensions={"x-problem-codes": sorted(set(codes))},
-            **({"auth": []} if public else {}),
+            auth=[] if public else None,
         )(answered)
         return described_as
 
@@ -147,7 +148,8 @@ def _once() -> Callable[..., Response]:
 
 
 def _tagged(response: Response, page: bool) -> Response:
-    if not page and isinstance(getattr(response, "data", None), dict) and response.status_code < 300 and "ETag" not in response.headers:
+    one = not page and isinstance(getattr(response, "data", None), dict) and response.status_code < 300
+    if one and "ETag" not in response.headers:
         response.headers["ETag"] = etag(response.data)
     return response
 

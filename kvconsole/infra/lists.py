@@ -83,7 +83,8 @@ def approximate_total(queryset: QuerySet[M]) -> int | None:
     if using != FLEET_PLANE or queryset.query.where:
         return None
     with connections[using].cursor() as cursor:
-        cursor.execute("SELECT reltuples::bigint FROM pg_class WHERE oid = %s::regclass", [queryset.model._meta.db_table])
+        table = queryset.model._meta.db_table
+        cursor.execute("SELECT reltuples::bigint FROM pg_class WHERE oid = %s::regclass", [table])
         return max(counted, int(cursor.fetchone()[0]))
 
 

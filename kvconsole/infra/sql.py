@@ -180,7 +180,7 @@ def parent_key(
         owner = f"{name}_tenant_id"
         lines = [
             f"ALTER TABLE {table} ADD COLUMN {owner} uuid",
-            f"UPDATE {table} SET {owner} = p.{parents_tenant} FROM {parent} p WHERE p.id = {table}.{column}",
+            f"UPDATE {table} SET {owner} = p.{parents_tenant} FROM {parent} p WHERE p.id = {column}",  # noqa: S608
             f"ALTER TABLE {table} ADD CONSTRAINT {table}_{name}_tenant CHECK"
             f" (({column} IS NULL) = ({owner} IS NULL) AND {owner} IN ({tenant}, '{PLATFORM}'))",
             f"CREATE TRIGGER {name}_tenant BEFORE INSERT OR UPDATE ON {table} FOR EACH ROW"

@@ -38,8 +38,14 @@ DB_ROLE = env.text("KVC_DB_ROLE", "operator")
 DB_PASSWORDS = {role: env.text(f"KVC_DB_{role.upper()}_PASSWORD", "") for role in DB_ROLES}
 
 
+DB_POOL = env.number("KVC_DB_POOL", 0)
+"""Connections of each role that the process's threads share; 0 = each thread keeps its own."""
+
+
 def _database(role: str) -> dict[str, object]:
-    options = {"options": "-c role=kv_owner" if role == "migrate" else "-c statement_timeout=15s"}
+    options: dict[str, object] = {"options": "-c role=kv_owner" if role == "migrate" else "-c statement_timeout=15s"}
+    if DB_POOL:
+        options["pool"] = {"min_size": 1, "max_size": DB_POOL, "timeout": 5}
     return {
         "ENGINE": "django.db.backends.postgresql",
         "HOST": DB_HOST,
@@ -47,7 +53,7 @@ def _database(role: str) -> dict[str, object]:
         "NAME": DB_NAME,
         "USER": f"kv_{role}",
         "PASSWORD": DB_PASSWORDS[role],
-        "CONN_MAX_AGE": 60,
+        "CONN_MAX_AGE": 0 if DB_POOL else 60,
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": options,
     }

@@ -18,8 +18,9 @@ from django.conf import settings
 from django.contrib.auth import authenticate
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
+from django.utils.http import urlencode
 
-from kvconsole.infra.access import system, tenant_context
+from kvconsole.infra.access import principal_of, system, tenant_context
 from kvconsole.infra.addresses import client_address
 from kvconsole.infra.rest import private
 from tenants import services
@@ -147,16 +148,36 @@ class Linked(DefaultSocialAccountAdapter):  # type: ignore[misc]
         return False
 
     def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
-        """Where the provider's names are believed (KVC_OIDC_LINK_BY_NAME), the first log-in links the identity."""
-        if sociallogin.is_existing or not settings.OIDC_LINK_BY_NAME or sociallogin.state.get("process") == "connect":
-            return
-        name = sociallogin.user.username if sociallogin.user else ""
-        user = LoginBackend().named(name) if name else None
-        if user is not None:
-            with tenant_context(system("web")):
-                sociallogin.connect(request, user)
-                services.factor_changed(who=user_principal(user), changed="oidc")
+        """Somebody who is logged in links the identity; else it must be linked, or is now, by its name.
 
-    def get_connect_redirect_url(self, request: HttpRequest, socialaccount: Any) -> str:
-        """Back to one's account."""
-        return reverse("page-account")
+        Raises:
+            ImmediateHttpResponse: it was linked by its person, or cannot be.
+        """
+        if sociallogin.state.get("process") == "connect":
+            raise ImmediateHttpResponse(self._link_own(request, sociallogin))
+        if sociallogin.is_existing:
+            return
+        name = str(sociallogin.user.username) if sociallogin.user else ""
+        user = LoginBackend().named(name) if settings.OIDC_LINK_BY_NAME and name else None
+        if user is None:
+            services.login_refused(username=name, now=time.monotonic(), reason="oidc")
+        else:
+            self._link(sociallogin, user)
+
+    def _link_own(self, request: HttpRequest, sociallogin: Any) -> HttpResponse:
+        who = principal_of(request)
+        if who is None or who.kind != "user" or (sociallogin.is_existing and sociallogin.user != request.user):
+            return HttpResponseRedirect(reverse("socialaccount_login_error"))
+        if not who.stepped_up(time.time()):
+            return HttpResponseRedirect(f"{settings.STEP_UP_URL}?{urlencode({'next': reverse('page-account')})}")
+        if not sociallogin.is_existing:
+            self._link(sociallogin, request.user)
+        return HttpResponseRedirect(reverse("page-account"))
+
+    def _link(self, sociallogin: Any, user: Any) -> None:
+        """Kept is who it is at the provider, and nothing else that the provider tells."""
+        with tenant_context(system("web")):
+            sociallogin.user = sociallogin.account.user = user
+            sociallogin.account.extra_data = {}
+            sociallogin.account.save()
+            services.factor_changed(who=user_principal(user), changed="oidc")

@@ -46,8 +46,8 @@ from tenants.services.token import (
 )
 
 __all__ = [
-    "How",
     "EpochHeld",
+    "How",
     "KeyLeases",
     "adapter_register",
     "decision_apply",

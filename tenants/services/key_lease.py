@@ -70,7 +70,9 @@ def key_leases_renew(
         leases = [lease for row in chosen if (lease := _lease(store, row, kind, until))]
         for lease in leases:
             lease.update(policies.get(lease["namespace"], {}))
-        new = _remember(leases, chosen, kind=kind, holder=holder, now=now, until=until)
+        new = _remember(
+            leases, chosen, kind=kind, holder=holder, tenant_id=principal.tenant_id, now=now, until=until
+        )
         latest, fences = selectors.fences_after(fence_seq)
         _record_leases(principal, kind, holder, leases, new, fence_seq)
     return KeyLeases(
@@ -153,8 +155,16 @@ def _lease(store: KeyStore, row: NamespaceRow, kind: str, until: datetime) -> di
 
 
 def _remember(
-    leases: list[dict[str, Any]], rows: list[NamespaceRow], *, kind: str, holder: str, now: datetime, until: datetime
+    leases: list[dict[str, Any]],
+    rows: list[NamespaceRow],
+    *,
+    kind: str,
+    holder: str,
+    tenant_id: UUID | None,
+    now: datetime,
+    until: datetime,
 ) -> int:
+    """How many leases are new. A tenant's gateway holds leases as the tenant's, also of shared namespaces."""
     by_digest = {row.digest.hex(): row for row in rows}
     held = [by_digest[lease["namespace"]] for lease in leases]
     values: dict[str, Any] = {
@@ -162,7 +172,7 @@ def _remember(
         "holder": holder,
         "now": now,
         "until": until,
-        "tenants": [row.tenant_id for row in held],
+        "tenants": [tenant_id or row.tenant_id for row in held],
         "namespaces": [row.id for row in held],
         "generations": [row.generation for row in held],
     }

@@ -182,7 +182,7 @@ def plant(console: Console, count: int) -> dict[str, list[str]]:
         clone(cx, "tenants_tenant", count, f"slug = '{OTHER}'", **fresh, slug=f"'t-' || {short}", lookalike=short)
         clone(cx, "tenants_user", count, of, **fresh, username=f"'u-' || {short}", lookalike=short)
         clone(cx, "tenants_token", count, "true", id=f"substr(md5({short}), 1, 16)", tenant_id=other, user_id="NULL",
-              kind="'service'")  # fmt: skip
+              user_tenant_id="NULL", kind="'service'")  # fmt: skip
         clone(cx, "tenants_namespace", count, of, **fresh, digest=digest)
         clone(cx, "tenants_model", count, "name = 'ref-64'", **fresh, tenant_id=other, name=f"'m-' || {short}",
               lookalike=short)  # fmt: skip

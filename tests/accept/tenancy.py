@@ -126,8 +126,8 @@ def clone(cx: psycopg.Connection, table: str, count: int, where: str, **fresh: s
 
 
 def plain(text: str, *said: str) -> str:
-    """An answer's text without what differs from call to call: ids of requests, tokens of forms, what was asked for."""
+    """An answer's text without what differs from call to call: ids, times, tokens of forms, what was asked for."""
     for one in sorted((s for s in said if s), key=len, reverse=True):
         text = text.replace(one, "<asked>")
     text = re.sub(r'"request_id": ?"[^"]*"', '"request_id":"<id>"', text)
-    return re.sub(r'(csrfmiddlewaretoken" value=|nonce=)"[^"]*"', r'\1"<id>"', text)
+    return re.sub(r'(csrfmiddlewaretoken" value=|nonce=|data-now=|X-CSRFToken": ?)"[^"]*"', r'\1"<id>"', text)

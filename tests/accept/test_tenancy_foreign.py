@@ -52,14 +52,14 @@ class Asker:
         return answer.status_code, plain(answer.text, value, who.http.cookies.get("csrftoken", "")), names
 
 
-@pytest.fixture
-def world(console: Console) -> tuple[Console, People, dict[str, list[str]]]:
+World = tuple[Console, People, dict[str, list[str]]]
+
+
+@pytest.fixture(scope="module")
+def world(people: People) -> World:
     """Tenants as of the demonstration, and things of others."""
-    console.start("web")
-    people = People(console)
-    people.token("acme-admin", "tenant-admin", tenant=OWN)
-    console.manage("node_create", "first")
-    return console, people, plant(console, max(IDS // 4, ARM))
+    people.console.manage("node_create", "first")
+    return people.console, people, plant(people.console, max(IDS // 4, ARM))
 
 
 def askers(console: Console, people: People) -> list[Asker]:
@@ -94,7 +94,7 @@ def _member(people: People) -> dict[str, Any]:
 
 @pytest.mark.timeout(900)
 def test_foreign_ids_in_every_place_of_every_route_are_answered_as_absent_ones(
-    world: tuple[Console, People, dict[str, list[str]]],
+    world: World,
 ) -> None:
     """2,000 foreign ids in path, body, query, relation, filter and socket topic: only the same 404."""
     console, people, planted = world
@@ -117,13 +117,20 @@ def test_foreign_ids_in_every_place_of_every_route_are_answered_as_absent_ones(
         told[answer[0]] += 1
         asked[site.kind] += 1
         if answer != same[at] or not _allowed(answer, site, asker):
-            wrong.append(f"{asker.role} {site.name} {site.method} {site.path}: {answer} instead of {same[at]}")
+            wrong.append(f"{asker.role} {site.name} {site.method} {site.path}: {_apart(answer, same[at])}")
     changed = rows(console, "SELECT count(*) FROM tenants_user WHERE username = 'x'")[0][0]
     say("foreign", ids=sum(told.values()) + topics, sites=len(sites), roles=[a.role for a in who], topics=topics,
         statuses=dict(sorted(told.items())), kinds=dict(asked), different=len(wrong))  # fmt: skip
     assert not wrong, f"{len(wrong)} differ:\n" + "\n".join(w[:1500] for w in wrong[:12])
     assert not changed
     assert told[404] > 100
+
+
+def _apart(one: tuple[Any, ...], other: tuple[Any, ...]) -> str:
+    """Where two answers differ."""
+    found = [f"{a[:300]!r} instead of {b[:300]!r}" for a, b in zip(one[1].splitlines(), other[1].splitlines(), strict=False)
+             if a != b]  # fmt: skip
+    return f"{one[0]} instead of {other[0]}; {one[2] if one[2] != other[2] else ''} {found[:3] or one[1][:300]}"
 
 
 def _key(site: Site) -> str:
@@ -205,7 +212,7 @@ TIMED = (
 
 
 @pytest.mark.timeout(1800)
-def test_foreign_ids_take_as_long_as_absent_ones(world: tuple[Console, People, dict[str, list[str]]]) -> None:
+def test_foreign_ids_take_as_long_as_absent_ones(world: World) -> None:
     """KS test, n = 2,000 per arm, alpha 0.01; fails only if 3 of 3 runs reject."""
     console, people, planted = world
     own, figures = own_ids(console)["namespace"], {}
@@ -239,8 +246,8 @@ def _runs(caller: Caller, site: Site, foreign: list[str]) -> Iterator[dict[str, 
 
 
 def test_the_comparison_of_times_can_fail() -> None:
-    """A difference of a tenth of the spread is seen with the full size, none is not."""
+    """A difference of a fifth of the spread is seen with the full size, none is not."""
     rng = random.Random(1)
     one, two = ([rng.gauss(5, 1) for _ in range(2000)] for _ in range(2))
     assert not rejects(one, two, ALPHA)
-    assert rejects(one, [x + 0.1 for x in two], ALPHA)
+    assert rejects(one, [x + 0.2 for x in two], ALPHA)

@@ -11,7 +11,6 @@ import websockets
 
 from tests.accept.fleet import say
 from tests.accept.tenancy import Caller, People
-from tests.running import Console
 
 pytestmark = [pytest.mark.accept, pytest.mark.walk]
 LONG = os.environ.get("KVC_ACCEPT", "") == "full"
@@ -59,10 +58,8 @@ async def over(socket: Any, topics: list[str], since: float) -> float:
 
 
 @pytest.mark.timeout(300)
-def test_a_token_cannot_do_what_its_owner_lost_the_right_to_nor_can_an_open_socket(console: Console) -> None:
+def test_a_token_cannot_do_what_its_owner_lost_the_right_to_nor_can_an_open_socket(people: People) -> None:
     """Roles taken, a suspension, a removal: tokens end within 60 s, sockets within 30 s."""
-    console.start("web")
-    people = People(console)
     figures = asyncio.run(_rights(people))
     say("rights", token_limit=TOKEN_SECONDS, socket_limit=SOCKET_SECONDS, **figures)
     assert all(status in (401, 403) for _, status in figures["tokens"].values())

@@ -100,34 +100,10 @@ class Fuzz:
             self.wrong.setdefault(f"{label} {answer.status_code}", f"{e}\n{getattr(e, 'exceptions', '')}"[:2500])
 
 
-@pytest.mark.timeout(1800)
-def test_no_call_of_the_served_schema_is_answered_otherwise_than_it_says(console: Console) -> None:
-    """2,000 calls: no 5xx, no answer the schema does not describe."""
-    console.start("commander", "web")
-    People(console)
-    fuzz = Fuzz(console)
-    operations = fuzz.operations()
-    start, each = time.monotonic(), -(-CALLS // len(operations))
-    for number, operation in enumerate(operations):
-        fuzz.run(operation, each, number)
-    for turn in range(100, 110):  # operations that take next to nothing are through sooner
-        for number, operation in enumerate(operations):
-            if fuzz.calls < CALLS and (operation.body or operation.query):
-                fuzz.run(operation, each, number + turn)
-    say("schema", calls=fuzz.calls, operations=len(operations), statuses=dict(sorted(fuzz.statuses.items())),
-        not_described=len(fuzz.wrong), by_default_only=dict(fuzz.unlisted), 
-        seconds=round(time.monotonic() - start, 1))  # fmt: skip
-    assert not fuzz.wrong, "\n\n".join(f"{k}: {v}" for k, v in list(fuzz.wrong.items())[:8])
-    assert not any(status >= 500 for status in fuzz.statuses)
-    assert not fuzz.unlisted
-    assert fuzz.calls >= CALLS
-
-
 @pytest.mark.timeout(300)
-def test_500_posts_with_one_idempotency_key_from_20_threads_have_one_effect(console: Console) -> None:
+def test_500_posts_with_one_idempotency_key_from_20_threads_have_one_effect(people: People) -> None:
     """Exactly one effect, where two would be possible (an epoch) and where the name stands against it (a tenant)."""
-    console.start("web")
-    people = People(console)
+    console = people.console
     operator = people.token("operator", "operator", "viewer")
     figures = {}
     tries = {
@@ -174,3 +150,24 @@ def _storm(url: str, token: str, path: str, body: dict[str, Any], key: str) -> l
 def _events(console: Console, action: str) -> int:
     query = "SELECT count(*) FROM audit_event WHERE convert_from(body, 'UTF8')::jsonb->>'action' = %s"
     return int(rows(console, query, action)[0][0])
+
+
+@pytest.mark.timeout(1800)
+def test_no_call_of_the_served_schema_is_answered_otherwise_than_it_says(people: People) -> None:
+    """2,000 calls: no 5xx, no answer the schema does not describe."""
+    fuzz = Fuzz(people.console)
+    operations = fuzz.operations()
+    start, each = time.monotonic(), -(-CALLS // len(operations))
+    for number, operation in enumerate(operations):
+        fuzz.run(operation, each, number)
+    for turn in range(100, 110):  # operations that take next to nothing are through sooner
+        for number, operation in enumerate(operations):
+            if fuzz.calls < CALLS and (operation.body or operation.query):
+                fuzz.run(operation, each, number + turn)
+    say("schema", calls=fuzz.calls, operations=len(operations), statuses=dict(sorted(fuzz.statuses.items())),
+        not_described=len(fuzz.wrong), by_default_only=dict(fuzz.unlisted), 
+        seconds=round(time.monotonic() - start, 1))  # fmt: skip
+    assert not fuzz.wrong, "\n\n".join(f"{k}: {v}" for k, v in list(fuzz.wrong.items())[:8])
+    assert not any(status >= 500 for status in fuzz.statuses)
+    assert not fuzz.unlisted
+    assert fuzz.calls >= CALLS

@@ -76,7 +76,7 @@ def test_a_decision_is_an_event_and_its_owner_is_told_by_name_after_commit(setti
     who, one = person(), asked()
     found = approvals.approval_decide(approval_id=one.id, approve=True, actor=who, now=NOW, reason="fine")
     assert (found.state, found.decided_by, found.reason) == ("approved", who.subject, "fine")
-    assert TOLD == [("tenants.approval_decided", one.object_id)]
+    assert [("tenants.approval_decided", one.object_id)] == TOLD
     event = Event.objects.only("id", "flags", "body").latest("id")
     assert event.flags & APPROVAL
     body = json.loads(bytes(event.body))

@@ -75,7 +75,9 @@ def test_500_at_once_have_one_effect(caller):
     assert len({a.json()["id"] for a in good}) == 1
     assert sum("Idempotency-Replayed" not in a for a in good) == 1
     busy = [a for a in answers if a.status_code != 201]
-    assert {(a.status_code, a.json()["code"], a["Retry-After"]) for a in busy} <= {(409, "idempotency-in-progress", "1")}
+    assert {(a.status_code, a.json()["code"], a["Retry-After"]) for a in busy} <= {
+        (409, "idempotency-in-progress", "1")
+    }
     with sql.connect("audit") as c:
         assert c.execute("SELECT count(*) FROM audit_event WHERE event_type = 257").fetchone() == (1,)
 

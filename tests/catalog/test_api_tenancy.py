@@ -29,7 +29,7 @@ def test_quotas_are_refused_where_they_make_no_sense(caller):  # noqa: F811
     for body, pointer in [
         ({"tiers": {"hbm": {"limit_bytes": -1}}}, "/tiers/hbm/limit_bytes"),
         ({"tiers": {"hbm": {"limit_bytes": 2**53}}}, "/tiers/hbm/limit_bytes"),
-        ({"tiers": {"hbm": {"limit_bytes": 10**400}}}, "/tiers/hbm/limit_bytes"),
+        ({"tiers": {"hbm": {"limit_bytes": 10**400}}}, ""),  # no number that JSON readers know
         ({"tiers": {"hbm": {"limit_bytes": "much"}}}, "/tiers/hbm/limit_bytes"),
         ({"tiers": {"hbm": {"limit_bytes": 1, "guaranteed_bytes": 2}}}, "/tiers/hbm/guaranteed_bytes"),
         ({"tiers": {"tape": {}}}, "/tiers/tape"),
@@ -39,7 +39,7 @@ def test_quotas_are_refused_where_they_make_no_sense(caller):  # noqa: F811
     ]:
         answer = put(operator, path, body, tag)
         assert answer.status_code == 400, (body, answer.content)
-        assert [e["pointer"] for e in answer.json()["errors"]] == [pointer]
+        assert [e["pointer"] for e in answer.json()["errors"]] == ([pointer] if pointer else [])
     assert operator.get(path)["ETag"] == tag
     body = {"tiers": {"hbm": {"limit_bytes": 5 * GIB, "guaranteed_bytes": GIB}}, "requests_per_second": 50}
     rehearsed = put(operator, path, body, tag, "?validate_only=true")
@@ -134,12 +134,14 @@ def test_class_rules_and_nodes_of_ones_own(caller, postgres):  # noqa: F811
     assert operator.get(nodes).json()["nodes"] == ["n2"]
 
 
-def test_who_owns_bytes_cannot_vanish(caller, postgres):  # noqa: F811
+def test_who_owns_bytes_cannot_vanish(caller, postgres, request):  # noqa: F811
     tenant, model = a_tenant(), a_model()
     ns = bytes(a_namespace(tenant, model).digest)
     with superuser(postgres) as cx:
         node = plant_node(cx, "n")
-    rig, sim = Rig(), Sim(node)
+    rig = Rig()
+    request.addfinalizer(rig.close)
+    sim = Sim(node)
     size = 1024 * 16
     rig.send(node, sim.frame(add(ns, 1, 2, bytes=size)))
     call, path = caller("operator", "destructive-operator"), f"/tenants/{tenant.slug}"
@@ -163,7 +165,6 @@ def test_who_owns_bytes_cannot_vanish(caller, postgres):  # noqa: F811
     assert call.get(path).json()["state"] == "closed"
     assert call("DELETE", path).status_code == 404
     assert rig.rows("SELECT count(*) FROM tenants_namespace WHERE state = 'active'") == [(0,)]
-    rig.close()
 
 
 def drop(ns, number):

@@ -1,83 +1,24 @@
 """One's own account, from outside: log-in in its steps, invitation, fresh proofs, factors. Refusals first."""
 
-import html
 import json
 import re
 import time
 
 import pytest
 from allauth.mfa.models import Authenticator
-from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value
 from django.test import Client
 
 from tenants import services
 from tenants.accounts import guard
-from tenants.models import User
-from tests.tenants.making import a_tenant, a_user, principal, some
+from tests.tenants.browsing import HTML, NEW, PASSWORD, Browser, code_of, options_of, with_passkey, with_totp
+from tests.tenants.making import a_tenant, a_user, some
 from tests.tenants.passkey import Passkey
 
 pytestmark = pytest.mark.django_db
 committed = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
-PASSWORD = "correct horse"
-NEW = "a long enough password 1"
-HTML = {"accept": "text/html"}
-
-
-class Browser(Client):
-    """A browser that speaks https and asks for pages."""
-
-    def __init__(self, **options):
-        super().__init__(headers=HTML, **options)
-        self.defaults["wsgi.url_scheme"] = "https"
-        self.defaults["SERVER_PORT"] = "443"
-
-    def log_in(self, user, password=PASSWORD, **more):
-        return self.post("/login", {"username": user.username, "password": password, **more})
-
-    def api(self, path="me"):
-        return self.get(f"/api/v1/{path}", headers={"accept": "application/json"})
-
-    def add_passkey(self, key):
-        credential = key.create(options_of(self.get("/account/passkeys")))
-        return self.post("/account/passkeys", {"name": "blue", "credential": json.dumps(credential)})
-
-    def older(self, seconds, *keys):
-        """The session's records are so much older."""
-        session = self.session
-        for record in session.get("account_authentication_methods", []):
-            record["at"] -= seconds
-        for key in keys:
-            session[key] -= seconds
-        session.save()
-
-
 @pytest.fixture
 def browser():
     return Browser()
-
-
-def options_of(answer):
-    return json.loads(html.unescape(re.search(r'data-options="([^"]+)"', answer.content.decode())[1]))
-
-
-def code_of(secret, steps=0):
-    return format_hotp_value(hotp_value(secret, int(time.time()) // 30 + steps))
-
-
-def with_totp(browser, user):
-    """The person has an authenticator; answers its secret."""
-    browser.log_in(user)
-    secret = browser.get("/account/totp").context["form"].secret
-    assert browser.post("/account/totp", {"code": code_of(secret, -1)}).url == "/account/recovery-codes"
-    return secret
-
-
-def with_passkey(browser, user):
-    """The person has a passkey."""
-    browser.log_in(user)
-    key = Passkey()
-    assert browser.add_passkey(key).status_code == 302
-    return key
 
 
 # --- guesses ----------------------------------------------------------------------------------------------------------
@@ -322,76 +263,6 @@ def test_people_of_a_tenant_have_factors_too(browser):
     assert fresh.post("/login/factor", {"code": code_of(secret)}).status_code == 302
     assert fresh.api().json()["roles"] == ["tenant-member"]
     assert fresh.post("/account/password", {"password1": NEW, "password2": NEW}).url == "/account"
-
-
-# --- passwords and invitations ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [("short", "short"), ("123456789012345",) * 2, ("password1234",) * 2, (NEW, NEW + "x"), ("", "")],
-)
-def test_a_password_that_is_no_good_is_refused(browser, first, second):
-    user = a_user()
-    browser.log_in(user)
-    assert b"cannot be used" in browser.post("/account/password", {"password1": first, "password2": second}).content
-    assert Browser().log_in(user).status_code == 302
-
-
-def test_a_new_password_ends_the_other_sessions(browser):
-    user, other = a_user(), Browser()
-    browser.log_in(user)
-    other.log_in(user)
-    assert browser.post("/account/password", {"password1": NEW, "password2": NEW}).url == "/account"
-    assert browser.get("/account").status_code == 200
-    assert other.get("/account").status_code == 302
-    assert Browser().log_in(user).status_code == 200
-    assert Browser().log_in(user, NEW).status_code == 302
-
-
-def test_an_initial_password_opens_nothing_but_its_change(browser):
-    user, secret = services.person_create(
-        username=some("p"), roles=["viewer"], how="password", actor=principal(None, "operator")
-    )
-    assert browser.log_in(user, secret).url == "/account/password"
-    assert browser.get("/nodes").status_code == 403
-    assert browser.api("tenants").status_code == 403
-    assert b"Somebody else made your password" in browser.get("/account/password").content
-    browser.post("/account/password", {"password1": NEW, "password2": NEW})
-    assert browser.api("tenants").status_code == 200
-    assert not User.objects.get(id=user.id).password_initial
-
-
-@committed
-def test_an_invitation_works_once(browser):
-    actor = principal(None, "operator")
-    user, plaintext = services.person_create(username=some("p"), roles=["viewer"], actor=actor)
-    assert browser.get("/invitation").status_code == 410
-    assert browser.get(f"/invitation/{plaintext[:-1]}x").url == "/invitation"
-    assert browser.get("/invitation").status_code == 410
-    assert Client().get("/api/v1/me", headers={"Authorization": f"Bearer {plaintext}"}).status_code == 401
-    assert browser.get(f"/invitation/{plaintext}").url == "/invitation"
-    page = browser.get("/invitation")
-    assert user.username in page.content.decode()
-    assert plaintext not in page.content.decode()
-    assert browser.post("/invitation", {"password1": "short", "password2": "short"}).status_code == 200
-    assert browser.post("/invitation", {"password1": NEW, "password2": NEW}).url == "/"
-    assert browser.api().json()["name"] == user.username
-    late = Browser()
-    late.get(f"/invitation/{plaintext}")
-    assert late.post("/invitation", {"password1": NEW, "password2": NEW}).status_code == 410
-    assert Browser().log_in(user, NEW).status_code == 302
-
-
-def test_a_renewed_invitation_voids_the_one_before_and_who_is_suspended_cannot_come(browser):
-    actor = principal(None, "operator")
-    user, first = services.person_create(username=some("p"), roles=["viewer"], actor=actor)
-    second = services.invitation_renew(user_id=user.id, actor=actor)
-    browser.get(f"/invitation/{first}")
-    assert browser.get("/invitation").status_code == 410
-    services.person_change(user_id=user.id, is_active=False, actor=actor)
-    browser.get(f"/invitation/{second}")
-    assert browser.get("/invitation").status_code == 410
 
 
 # --- what is not there ------------------------------------------------------------------------------------------------

@@ -25,7 +25,9 @@ def routed(patterns=None, prefix="/"):
 
 
 def described():
-    return {(m, path): op for path, ops in apidocs.description()["paths"].items() for m, op in ops.items() if m in METHODS}
+    return {
+        (m, path): op for path, ops in apidocs.description()["paths"].items() for m, op in ops.items() if m in METHODS
+    }
 
 
 def test_what_is_routed_is_described_and_nothing_else():

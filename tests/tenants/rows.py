@@ -73,7 +73,8 @@ def fill(dsn, tenants):
             slug = tenant.hex
             c.execute(
                 "INSERT INTO tenants_tenant (id, slug, lookalike, name, residency, isolation, classes, erasure_scope,"
-                " retention, state, created_at) VALUES (%s, %s, %s, 'T', '', 'shared', '{}', 'label', '{}', 'active', now())",
+                " retention, state, created_at)"
+                " VALUES (%s, %s, %s, 'T', '', 'shared', '{}', 'label', '{}', 'active', now())",
                 (tenant, slug, slug),
             )
         for table in names:
@@ -85,7 +86,8 @@ def fill(dsn, tenants):
                 row |= {f"{n}_tenant_id": tenant for n in owned(c, table) if f"{n}_id" in row}
                 if table == "audit_event":
                     row["body_hash"] = c.execute(
-                        r"SELECT sha256('\x6b76636f6e736f6c652f61756469742d626f64792f763100'::bytea || %s)", (row["body"],)
+                        r"SELECT sha256('\x6b76636f6e736f6c652f61756469742d626f64792f763100'::bytea || %s)",
+                        (row["body"],),
                     ).fetchone()[0]
                     row["pii_ct"] = row["pii_key"] = None
                 places = ", ".join(["%s"] * len(row))

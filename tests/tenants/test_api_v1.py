@@ -140,7 +140,8 @@ def test_too_deep_and_too_large_bodies_are_refused(caller):
 def test_the_registry_decides_for_every_role(caller, anonymous):
     """Each route and method of tenancy: who is not in its rule gets 403, nobody gets 401, other methods are 405."""
     addresses = {
-        "tenants": "/tenants", "tenant": "/tenants/x", "models": "/models", "model": "/models/x", "epochs": "/models/x/epochs",
+        "tenants": "/tenants", "tenant": "/tenants/x", "models": "/models", "model": "/models/x",
+        "epochs": "/models/x/epochs",
         "namespaces-resolve": "/namespaces:resolve", "key-leases": "/key-leases",
     }  # fmt: skip
     roles = ("viewer", "operator", "approver", "tenant-admin", "tenant-member", "auditor", "gateway", "node")
@@ -209,7 +210,11 @@ def test_models_and_epochs_are_listed_and_read(caller):
 
 @pytest.mark.parametrize(
     ("query", "pointer"),
-    [("x=1", "/x"), ("vaildate_only=true", "/vaildate_only"), ("validate_only=true&validate_only=false", "/validate_only")],
+    [
+        ("x=1", "/x"),
+        ("vaildate_only=true", "/vaildate_only"),
+        ("validate_only=true&validate_only=false", "/validate_only"),
+    ],
 )
 def test_a_query_parameter_that_is_not_known_has_no_effect_at_all(caller, query, pointer):
     answer = caller("operator").post(f"/tenants?{query}", {"slug": "acme", "name": "x"})

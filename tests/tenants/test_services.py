@@ -193,7 +193,7 @@ def test_what_does_not_exist_resolves_to_nothing():
     refused("no-epoch", resolve, tenant=tenant, model=bare)
     refused("validation-failed", resolve, tenant=tenant, model=model, data_class="nothing")
     refused("validation-failed", resolve, tenant=tenant, model=model, adapter="nothing")
-    refused("share-groups-unavailable", resolve, tenant=tenant, model=model, share_group="g")
+    refused("not-found", resolve, tenant=tenant, model=model, share_group="g")
 
 
 def test_a_bump_raises_generation_and_fence_together_and_tells_it():

@@ -6,7 +6,7 @@ from kvconsole.infra.rest import Problem
 from tenants import services, slugs
 from tests.tenants.making import a_tenant
 
-ALIKE = ("ACME", "Acme", "acme-", "-acme", "ac--me", "ac-me-", "аcme", "ａｃｍｅ", "𝒶𝒸𝓂ℯ", "acrne", "ac\u200bme", "acmé")
+ALIKE = ("ACME", "Acme", "acme-", "-acme", "ac--me", "ac-me-", "аcme", "ａｃｍｅ", "𝒶𝒸𝓂ℯ", "acrne", "ac\u200bme")
 
 
 @pytest.mark.django_db

@@ -20,7 +20,12 @@ def kvc(live_server, tmp_path):
     """`kvc(*words, token=…, url=…, text=…)` runs it; answers code, output and errors."""
 
     def run(*words, token="", url=live_server.url, text=None):
-        env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KVC_CONFIG_HOME": str(tmp_path / "c"), "KVC_URL": url}
+        env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "KVC_CONFIG_HOME": str(tmp_path / "c"),
+            "KVC_URL": url,
+        }
         env |= {"KVC_TOKEN": token} if token else {}
         done = subprocess.run(
             [sys.executable, "-m", "kvconsole.cli.main", *words], capture_output=True, text=True, cwd=CLONE, env=env,

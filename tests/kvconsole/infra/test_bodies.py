@@ -41,5 +41,5 @@ def test_a_body_is_what_it_says():
 
 def test_a_key_that_comes_twice_is_named_safely():
     with pytest.raises(Problem) as caught:
-        bodies.read('{"\\ud800/": 1, "\\ud800/": 2}'.encode())
+        bodies.read(b'{"\\ud800/": 1, "\\ud800/": 2}')
     assert caught.value.errors[0]["pointer"] == "/\\ud800~1"

@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from kvconsole.infra import boot
+from kvconsole.infra import boot, sql
 
 
 @pytest.fixture
@@ -16,9 +16,10 @@ def superuser(db, postgres):
 
 def found(c):
     """The problems that a process of this database would be told."""
-    given = [(words, c.execute(statement).fetchall()) for statement, words in boot._ABOUT_TABLES]
-    given.append(("kv_tenant {}", c.execute(boot._TENANT_ROLE).fetchall()))
-    given.append(("{}", [row for row in c.execute(boot._DEFINERS) if row[0] not in boot.DEFINERS]))
+    ask = sql.named("kvconsole", "boot.sql")
+    given = [(words, c.execute(ask[name]).fetchall()) for name, words in boot.ABOUT_TABLES]
+    given.append(("kv_tenant {}", c.execute(ask["tenant_role"]).fetchall()))
+    given.append(("{}", [row for row in c.execute(ask["definers"]) if row[0] not in boot.DEFINERS]))
     return [words.format(*row) for words, rows in given for row in rows]
 
 
@@ -63,4 +64,4 @@ def test_a_view_with_the_callers_rights_is_fine(superuser):
 @pytest.mark.parametrize("role", ["superuser", "migrate"])
 def test_a_privileged_login_ends_the_start(fresh_database, role):
     with psycopg.connect(fresh_database.dsn(role)) as c:
-        assert c.execute(boot._PRIVILEGED).fetchone() is not None
+        assert c.execute(sql.named("kvconsole", "boot.sql")["privileged"]).fetchone() is not None
