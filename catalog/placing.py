@@ -88,9 +88,7 @@ def node_policies(*, node: str, region: str, digests: Collection[bytes]) -> dict
     for digest, namespace in found.items():
         tenant = namespace.tenant
         bars_ = bars(namespace, place or Place(region=region), rules)
-        out[digest] = NodePolicy(
-            tenant.id.hex, bars_, tenant.id in metered or tenant.isolation == "arena", shut(bars_)
-        )
+        out[digest] = NodePolicy(tenant.id.hex, bars_, tenant.id in metered or tenant.isolation == "arena", shut(bars_))
     return out
 
 

@@ -9,8 +9,14 @@ from kvconsole import apidocs
 from kvconsole.infra.access import PUBLIC, counted, route
 
 API = (
-    "audit.api_v1", "tenants.api_reuse", "tenants.api_v1", "tenants.api_people", "catalog.api_v1",
-    "catalog.api_tenancy", "catalog.map_api", "routing.api_v1",
+    "audit.api_v1",
+    "tenants.api_reuse",
+    "tenants.api_v1",
+    "tenants.api_people",
+    "catalog.api_v1",
+    "catalog.api_tenancy",
+    "catalog.map_api",
+    "routing.api_v1",
 )
 
 

@@ -54,7 +54,7 @@ class OwnerOut(serializers.Serializer[Any]):
     """Who holds it."""
 
     node = serializers.CharField()
-    source = serializers.CharField()
+    source = serializers.CharField()  # type: ignore[assignment]
     dp_rank = serializers.IntegerField()
     tier = serializers.CharField()
 

@@ -182,7 +182,9 @@ def _lookup(kind: str, key: str, proof: bytes | None) -> Known | None:
         row = cursor.execute(named("tenants")["lookup"], (kind, key, proof), prepare=True).fetchone()
     if row is None:
         return None
-    values: list[Any] = ["" if value is None and name not in _NULLABLE else value for name, value in zip(_KNOWN, row, strict=True)]
+    values: list[Any] = [
+        "" if value is None and name not in _NULLABLE else value for name, value in zip(_KNOWN, row, strict=True)
+    ]
     return Known(*values)
 
 

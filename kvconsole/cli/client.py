@@ -119,9 +119,7 @@ class Client:
         """The items of a list, page after page, at most `limit`."""
         cursor, left = None, limit
         while left > 0:
-            page = self.call(
-                "GET", path, params={**(params or {}), "limit": min(left, 500), "cursor": cursor}
-            ).json()
+            page = self.call("GET", path, params={**(params or {}), "limit": min(left, 500), "cursor": cursor}).json()
             yield from page["items"]
             left, cursor = left - len(page["items"]), page["next"]
             if cursor is None:

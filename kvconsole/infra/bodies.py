@@ -15,9 +15,7 @@ DIGITS = 400
 class StrictJSON(JSONParser):
     """DRF's parser for what RFC 8259 leaves open, closed."""
 
-    def parse(
-        self, stream: Any, media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
-    ) -> Any:
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Mapping[str, Any] | None = None) -> Any:
         """The value of the body.
 
         Raises:

@@ -110,9 +110,7 @@ def page_of(
     """The answer with the page that was asked for; arguments as of `lists.paginate`, `item` makes an item of a row."""
     page = lists.paginate(queryset, request, key=key, name=name)
     items = [item(row) for row in page.items]
-    return Response(
-        {"items": items, "next": page.next, "prev": page.prev, "approximate_total": page.approximate_total}
-    )
+    return Response({"items": items, "next": page.next, "prev": page.prev, "approximate_total": page.approximate_total})
 
 
 def valid(serializer: type[Strict], request: Request) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Decides how much one token, one tenant and one address may ask of the API, and tells them how much is left.
 
 Token buckets in the memory of each `web` process: a limit costs a microsecond, needs nobody else to be up, and holds
-for one process (docs/decisions/0015). An address is charged only for calls of nobody that is known: guessing tokens
+for one process (docs/decisions/0016). An address is charged only for calls of nobody that is known: guessing tokens
 is slowed down, a gateway behind a shared address is not.
 """
 

@@ -70,9 +70,7 @@ def key_leases_renew(
         leases = [lease for row in chosen if (lease := _lease(store, row, kind, until))]
         for lease in leases:
             lease.update(policies.get(lease["namespace"], {}))
-        new = _remember(
-            leases, chosen, kind=kind, holder=holder, tenant_id=principal.tenant_id, now=now, until=until
-        )
+        new = _remember(leases, chosen, kind=kind, holder=holder, tenant_id=principal.tenant_id, now=now, until=until)
         latest, fences = selectors.fences_after(fence_seq)
         _record_leases(principal, kind, holder, leases, new, fence_seq)
     return KeyLeases(

@@ -203,9 +203,7 @@ def _invite(user: User, actor: Principal, at: datetime) -> str:
     for old in Token.objects.filter(kind="invite", holder=str(user.id), used_at=None, revoked_at=None):
         token_revoke(token=old, reason="replaced", actor=actor, now=at)
     whose, until = user.tenant_id or PLATFORM, at + INVITATION
-    _, plaintext = token_issue(
-        "invite", tenant_id=whose, holder=str(user.id), expires_at=until, actor=actor, now=at
-    )
+    _, plaintext = token_issue("invite", tenant_id=whose, holder=str(user.id), expires_at=until, actor=actor, now=at)
     return plaintext
 
 

@@ -127,6 +127,7 @@ def token_revoke(*, token: Token, reason: str, actor: Principal | None = None, n
             )
     return bool(changed)
 
+
 def token_create(
     *,
     tenant: Tenant,

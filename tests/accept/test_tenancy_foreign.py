@@ -128,7 +128,8 @@ def test_foreign_ids_in_every_place_of_every_route_are_answered_as_absent_ones(
 
 def _apart(one: tuple[Any, ...], other: tuple[Any, ...]) -> str:
     """Where two answers differ."""
-    found = [f"{a[:300]!r} instead of {b[:300]!r}" for a, b in zip(one[1].splitlines(), other[1].splitlines(), strict=False)
+    lines = zip(one[1].splitlines(), other[1].splitlines(), strict=False)
+    found = [f"{a[:300]!r} instead of {b[:300]!r}" for a, b in lines
              if a != b]  # fmt: skip
     return f"{one[0]} instead of {other[0]}; {one[2] if one[2] != other[2] else ''} {found[:3] or one[1][:300]}"
 

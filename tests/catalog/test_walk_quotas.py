@@ -33,7 +33,7 @@ print(json.dumps(dict(tenant=str(tenant.id), ns=bytes(ns.digest).hex(), url=node
                                   ((f, getattr(ticket, f)) for f in ticket.__struct_fields__)))))
 """
 QUOTA = (
-    'quota_set(tenant=tenant.id, tiers=dict(hbm=dict(limit_bytes={size})), requests_per_second=None,'
+    "quota_set(tenant=tenant.id, tiers=dict(hbm=dict(limit_bytes={size})), requests_per_second=None,"
     " deletions_per_hour=None, evict=True, actor=who, now=now)"
 )
 

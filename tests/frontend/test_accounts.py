@@ -16,6 +16,8 @@ from tests.tenants.passkey import Passkey
 
 pytestmark = pytest.mark.django_db
 committed = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
+
+
 @pytest.fixture
 def browser():
     return Browser()

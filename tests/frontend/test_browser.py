@@ -38,9 +38,43 @@ KEPT_ENGLISH = frozenset(
 ) | {"rank", "ctrl", "enter", "shift", "idempotency", "key", "match"}
 """Names and units that are the same in both languages."""
 TENANCY_NAMES = frozenset(
-    "cobalt support delta clinic internal source restricted public contracts repo monolith payments default legal lora"
-    " llama deepseek qwen sha retrained handbooks approver auditor destroyer viewer acme-admin admin demo invalid"
-    " variant member ledger tools kvc days".split()
+    [
+        "cobalt",
+        "support",
+        "delta",
+        "clinic",
+        "internal",
+        "source",
+        "restricted",
+        "public",
+        "contracts",
+        "repo",
+        "monolith",
+        "payments",
+        "default",
+        "legal",
+        "lora",
+        "llama",
+        "deepseek",
+        "qwen",
+        "sha",
+        "retrained",
+        "handbooks",
+        "approver",
+        "auditor",
+        "destroyer",
+        "viewer",
+        "acme-admin",
+        "admin",
+        "demo",
+        "invalid",
+        "variant",
+        "member",
+        "ledger",
+        "tools",
+        "kvc",
+        "days",
+    ]
 )
 """Names of the demonstration's tenants, people, models and labels, and of programs."""
 
