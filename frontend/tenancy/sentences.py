@@ -41,7 +41,9 @@ def tenants(shown: Sequence[TenantView], full: dict[str, list[str]], search: str
         )
         parts.append(fill(text, names=names, tiers=formats.joined(sorted({t for of in full.values() for t in of}))))
     if search:
-        text = ngettext("{n} tenant has “{search}” in its name.", "{n} tenants have “{search}” in their names.", len(shown))
+        text = ngettext(
+            "{n} tenant has “{search}” in its name.", "{n} tenants have “{search}” in their names.", len(shown)
+        )
         parts.append(fill(text, n=len(shown), search=search))
     elif whole:
         parts.append(fill(ngettext("<b>{n} tenant.</b>", "<b>{n} tenants.</b>", len(shown)), n=len(shown)))
