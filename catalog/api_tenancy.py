@@ -174,7 +174,7 @@ class TenantDetail(tenants_api.TenantDetail):
     @call("tenants_delete", status=204, refusals=("tenant-holds-bytes", "deletions-quota-exceeded"))
     def delete(self, request: Request, slug: str) -> Response:
         """The tenant is closed, if it holds nothing."""
-        tenant_delete(tenant=_tenant(slug).id, actor=principal_of(request), now=datetime.now(UTC))
+        tenant_delete(tenant=_tenant(slug), actor=principal_of(request), now=datetime.now(UTC))
         return Response(status=204)
 
 

@@ -1,7 +1,6 @@
 """Decides whether a tenant may be deleted: who owns bytes cannot vanish. Called by `api_tenancy`."""
 
 from datetime import datetime
-from uuid import UUID
 
 from django.db import transaction
 
@@ -9,12 +8,13 @@ from catalog.quotas import holdings, quotas_lock
 from catalog.rates import deletion_take
 from kvconsole.infra.access import Principal, plane
 from kvconsole.infra.rest import Problem, add_codes
-from tenants.services.closing import tenant_close
+from tenants.placing import TenantPlace
+from tenants.services.closing import CLOSED, tenant_close
 
 add_codes({"tenant-holds-bytes": (409, "The tenant still holds blocks")})
 
 
-def tenant_delete(*, tenant: UUID, actor: Principal | None, now: datetime) -> None:
+def tenant_delete(*, tenant: TenantPlace, actor: Principal | None, now: datetime) -> None:
     """The tenant is closed; it held nothing.
 
     Raises:
@@ -22,7 +22,9 @@ def tenant_delete(*, tenant: UUID, actor: Principal | None, now: datetime) -> No
     """
     with transaction.atomic(using=plane()):
         quotas_lock()
-        held = holdings(tenant)
+        if tenant.state == CLOSED:
+            raise Problem("not-found")
+        held = holdings(tenant.id)
         if held:
             errors = [
                 {"pointer": f"/tiers/{tier}", "code": "holds-bytes", "detail": f"{h.bytes} bytes in {h.blocks} blocks"}
@@ -34,5 +36,5 @@ def tenant_delete(*, tenant: UUID, actor: Principal | None, now: datetime) -> No
                 ' limit_bytes 0 and "evict": true; then delete the tenant again.'
             )
             raise Problem("tenant-holds-bytes", detail, errors=errors)
-        deletion_take(tenant, now=now)
-        tenant_close(tenant=tenant, actor=actor, now=now)
+        deletion_take(tenant.id, now=now)
+        tenant_close(tenant=tenant.id, actor=actor, now=now)

@@ -3,12 +3,12 @@
 Each function takes the form as it was typed and answers what would be, or was, done; None = the form says why not.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from django.http import QueryDict
+from django.http import Http404, QueryDict
 
 from catalog.closing import tenant_delete
 from catalog.quotas import QuotaView, quota_set, quota_view, quotas_lock
@@ -21,6 +21,7 @@ from kvconsole.infra.rest import Problem, etag
 from tenants import services
 from tenants.bodies import TenantIn, TenantPatch
 from tenants.directory import TenantView, tenant_view
+from tenants.placing import tenant_place
 
 TENANT_FIELDS = ("slug", "name", "residency", "isolation", "classes", "erasure_scope", "retention")
 RATES = ("requests_per_second", "deletions_per_hour")
@@ -91,8 +92,10 @@ def tenant_tag(view: TenantView) -> str:
 
 def tenant_close(view: TenantView, actor: Principal | None, now: datetime, *, rehearse: bool = False) -> Form:
     """The tenant is closed, or the form says why it cannot be."""
-    form = Form()
-    forms.attempt(form, lambda: tenant_delete(tenant=view.id, actor=actor, now=now), rehearse=rehearse)
+    form, place = Form(), tenant_place(view.slug)
+    if place is None:
+        raise Http404
+    forms.attempt(form, lambda: tenant_delete(tenant=place, actor=actor, now=now), rehearse=rehearse)
     return form
 
 
@@ -165,6 +168,6 @@ def _scaled(quota: Any) -> bool:
     return bool(quota.effective_guaranteed_bytes < quota.guaranteed_bytes)
 
 
-def evicted(plan: list[Mapping[str, Any]]) -> int:
+def evicted(plan: Sequence[Mapping[str, Any]]) -> int:
     """Bytes that leave because of the change."""
     return sum(line.get("evicts", 0) for line in plan)

@@ -64,7 +64,8 @@ class Form:
 
     def refuse(self, problem: Problem) -> None:
         """The refusal is shown: by the fields it names, and as a whole."""
-        self.code, self.detail, self.status = problem.code, problem.text, problem.status_code
+        self.code, self.status = problem.code, problem.status_code
+        self.detail = "" if problem.text == problem.title else problem.text
         for error in problem.errors:
             self._say(_field(error["pointer"]), error["code"], error["detail"])
 

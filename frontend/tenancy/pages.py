@@ -121,22 +121,15 @@ def kpis(use: UsageView, quotas: QuotaView, steps: list[pictures.Step]) -> list[
     held = None if any(s.used_bytes is None for s in steps) else sum(s.used_bytes or 0 for s in steps)
     tokens, prefix = formats.short(hits.tokens) if hits else (None, "")
     size, unit = formats.iec(hits.bytes) if hits else (None, "")
-    saved, ms = _saved(hits.saved_prefill_ms) if hits else (None, "")
+    saved = str(formats.milliseconds(hits.saved_prefill_ms)) if hits else None
     now_held, held_unit = formats.iec(held) if held is not None else (None, "")
     return [
         {"name": "ratio", "value": None if ratio is None else f"{100 * ratio:.1f}", "unit": "%", "bound": False},
         {"name": "tokens", "value": tokens, "unit": prefix, "bound": bound},
         {"name": "bytes", "value": size, "unit": unit, "bound": bound},
-        {"name": "saved", "value": saved, "unit": ms, "bound": bound},
+        {"name": "saved", "value": saved, "unit": "", "bound": bound},
         {"name": "held", "value": now_held, "unit": held_unit, "bound": False},
     ]
-
-
-def _saved(ms: float) -> tuple[str, str]:
-    for size, unit in ((3_600_000, "h"), (60_000, "min"), (1000, "s")):
-        if ms >= size:
-            return formats.significant(ms / size), unit
-    return formats.significant(ms, whole=True), "ms"
 
 
 def tenant(now: datetime, view: TenantView, query: QueryDict, principal: Principal | None) -> dict[str, Any]:

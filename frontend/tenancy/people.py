@@ -213,7 +213,7 @@ def token_make(form: Form, principal: Principal, now: datetime) -> tuple[TokenVi
 
     def act() -> tuple[TokenView, str]:
         tenant_id = found.id if found else PLATFORM_TENANT
-        owner = accounts.people().filter(id=_uuid(given["owner"])).first()
+        owner = accounts.people().filter(id=_uuid(given["owner"]) or PLATFORM_TENANT).first()
         tenant = selectors.tenant_by_slug(found.slug if found else "platform")
         if owner is None or tenant is None or tenant.id != tenant_id:
             raise Problem("not-found")

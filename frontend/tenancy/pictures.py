@@ -4,7 +4,6 @@ Chart and table come from the same rows. A day that nobody counted is veiled, in
 which something may be missing starts with ≥. Called by `pages`; drawn by `partials/_chart.html`.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from datetime import date, timedelta
 from typing import Any, NamedTuple
@@ -97,7 +96,7 @@ def usage(view: UsageView, unit: str) -> Chart:
     days = [view.since.date() + timedelta(days=i) for i in range((view.until - view.since).days)]
     parts: dict[date, list[float]] = {day: [0.0] * len(wording.TIERS) for day in days}
     totals: dict[date, UsageLine] = {line.day: line for line in view.days if not line.tier}
-    by_tier = Counter[str]()
+    by_tier: dict[str, float] = dict.fromkeys(wording.TIERS, 0.0)
     for line in view.days:
         if line.tier in wording.TIERS and line.day in parts:
             parts[line.day][wording.TIERS.index(line.tier)] += of(line)

@@ -17,7 +17,7 @@ WATCHERS = (*MANAGERS, "auditor")
 PEOPLE: dict[str, Any] = {"step_up": True, "scope": "people:manage"}
 TOKENS: dict[str, Any] = {"step_up": True, "scope": "tokens:manage"}
 TENANTS: dict[str, Any] = {"scope": "tenants"}
-OPERATED = {"GET": counted("operator", **TENANTS), "POST": audited("operator", **TENANTS)}
+OPERATED: dict[str, Any] = {"GET": counted("operator", **TENANTS), "POST": audited("operator", **TENANTS)}
 urlpatterns = [
     route("tenants", views.tenants, "page-tenants", GET=counted(*FLEET)),
     route("new-tenant", views.tenant_new, "page-tenant-new", **OPERATED),

@@ -112,7 +112,7 @@ def tenant_close(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 @never_cache
-@csp_update({"style-src-attr": ["'unsafe-inline'"]})  # type: ignore[arg-type]
+@csp_update({"style-src-attr": ["'unsafe-inline'"]})
 def models(request: HttpRequest) -> HttpResponse:
     """Models and their epochs. Plotly writes `style` attributes; of these pages this one alone allows them."""
     context = epochs.page(timezone.now(), request.GET, principal_of(request))

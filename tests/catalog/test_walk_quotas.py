@@ -69,7 +69,7 @@ def until(check, what, seconds=30.0):
 def test_a_limit_and_a_class_are_kept_end_to_end(console, fresh_database):
     console.start("web", "ingest", "commander", "worker", "beat")
     console.seed()
-    console.node("n1", tiers=("hbm=1MiB", "dram=128KiB", "ssd=4MiB"))
+    console.node("n1", tiers=("hbm=1MiB", "ssd=4MiB"))
     place = make(console, QUOTA.replace("{size}", str(LIMIT)))
     with psycopg.connect(fresh_database.dsn("superuser"), autocommit=True) as cx:
 
@@ -90,11 +90,11 @@ def test_a_limit_and_a_class_are_kept_end_to_end(console, fresh_database):
         state = status()
         assert state["tiers"]["ssd"]["blocks"] == 0
         assert state["tiers"]["hbm"]["blocks"] <= LIMIT // KIB
-        attempts = state["not_taken_blocks"]["ssd/data-class"]
-        assert attempts > 100
+        attempts = state["not_taken_blocks"].get("ssd/data-class", 0)
+        assert attempts > 100, (state["not_taken_blocks"], state["dropped_blocks"], state["tiers"], state["allowances"])
         held = "SELECT tier, bytes FROM catalog_tenanttier WHERE tenant_id = %s AND bytes > 0"
         until(lambda: dict(rows(held, tenant)).get("hbm"), "what it holds is counted")
-        assert set(dict(rows(held, tenant))) <= {"hbm", "dram"}
+        assert set(dict(rows(held, tenant))) <= {"hbm"}
         counted = "SELECT count, told FROM catalog_attempt WHERE tenant_id = %s AND tier = 'ssd'"
         until(lambda: rows(counted, tenant) and rows(counted, tenant)[0][0] == attempts, "all attempts are counted")
         until(lambda: rows(counted, tenant)[0][1] > 0, "an event tells them")
