@@ -152,7 +152,12 @@ class Command(BaseCommand):
         services.adapter_register(model=model, name=ADAPTER, digest=ADAPTER_DIGEST, actor=ACTOR)
         for label in ("", "contracts"):
             services.namespace_resolve(tenant="acme-code", model=ROLLED, label=label, actor=ACTOR)
-        adapted: dict[str, Any] = {"tenant": "acme-code", "model": ROLLED, "adapter": ADAPTER_DIGEST, "label": "contracts"}
+        adapted: dict[str, Any] = {
+            "tenant": "acme-code",
+            "model": ROLLED,
+            "adapter": ADAPTER_DIGEST,
+            "label": "contracts",
+        }
         services.namespace_resolve(**adapted, actor=ACTOR)
 
     def _quotas(self) -> None:
