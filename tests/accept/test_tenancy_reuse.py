@@ -138,7 +138,7 @@ def _revoke(who: Caller, group: str, found: Any, asked: dict[str, str], members:
     """Seconds after the revocation's answer when the last call began that was still answered as before, 0 = none."""
     for member in members:
         assert found["digest"] in member.leases()
-    asks = [partial(ask, member, found, asked) for member in members for ask in (_resolved, _leased, _looked_up)]
+    asks = [partial(ask, member, found, asked) for member in members for ask in (_resolved, _leased)]
     with ThreadPoolExecutor(len(asks)) as pool:
         who.post(f"/share-groups/{group}:revoke", {"reason": "over"})
         return max(pool.map(partial(_last, time.monotonic()), asks))
@@ -162,8 +162,3 @@ def _leased(member: Gateway, found: Any, asked: dict[str, str]) -> bool:
     """Whether it has a key, or was not told of the fence."""
     leased = found["digest"] in member.leases()
     return leased or member.fences.get(found["digest"], 0) <= found["generation"]
-
-
-def _looked_up(member: Gateway, found: Any, asked: dict[str, str]) -> bool:
-    body = {"namespace": found["digest"], "generation": found["generation"], "keys": ["0" * 64]}
-    return bool(member.caller.post("/prefixes:lookup", body)["runs"])
