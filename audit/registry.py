@@ -50,7 +50,7 @@ TYPES = _types(
     (0x0224, "sharing.expired", "name owner namespaces"),
     (0x0230, "approval.decided", "kind object decision risk reason"),
     (0x0240, "quota.changed", "tiers requests_per_second deletions_per_hour evict"),
-    (0x0241, "class_rules.changed", "rules"),
+    (0x0241, "classes.changed", "rules"),
     (0x02F0, "access.refused", "route method status code repeated"),
     (0x02F1, "placement.refused", "namespace node tier reason count"),
     (0x02F2, "placement.violated", "namespace node tier reason count"),

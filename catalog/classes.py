@@ -60,7 +60,7 @@ def class_rules_set(*, tenant: TenantPlace, rules: Mapping[str, Rule], actor: Pr
         view = class_rules_view(tenant=tenant)
         body: dict[str, Any] = {"rules": msgspec.to_builtins(view)}
         record(
-            event_type="class_rules.changed",
+            event_type="classes.changed",
             outcome="success",
             actor=actor,
             tenant_id=tenant.id,

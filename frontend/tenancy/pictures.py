@@ -31,7 +31,7 @@ class Step(NamedTuple):
     tier: str
     used: Any
     limit: Any
-    guaranteed: Any
+    guarantee: Any
     effective: Any
     scaled: bool
     """The guarantee is worth less than was promised: all guarantees together are more than there is."""
@@ -76,7 +76,7 @@ def _step(tier: str, quota: TierQuota) -> Step:
         tier=tier,
         used=formats.size(used),
         limit=_("no limit") if limit is None else formats.size(limit),
-        guaranteed=formats.size(quota.guaranteed_bytes),
+        guarantee=formats.size(quota.guaranteed_bytes),
         effective=formats.size(quota.effective_guaranteed_bytes),
         scaled=scaled,
         part=part,

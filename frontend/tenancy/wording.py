@@ -67,11 +67,11 @@ ERASURE_SCOPES: dict[str, Text] = {
     "session": pgettext_lazy("erasure scope", "session"),
 }
 ERASURE_MEANS: dict[str, Text] = {
-    "tenant": _("only everything of the tenant can be erased together"),
-    "class": _("each data class can be erased by itself"),
-    "label": _("each label can be erased by itself"),
-    "subject": _("each person the data is about can be erased by themselves"),
-    "session": _("each session can be erased by itself; least reuse"),
+    "tenant": _("only everything of the tenant can be deleted together"),
+    "class": _("each data class can be deleted by itself"),
+    "label": _("each label can be deleted by itself"),
+    "subject": _("each person the data is about can be deleted by themselves"),
+    "session": _("each session can be deleted by itself; least reuse"),
 }
 PROTECTIONS: dict[str, Text] = {
     "plain": pgettext_lazy("protection", "none"),
@@ -138,7 +138,7 @@ FIELDS: dict[str, tuple[Text, Text]] = {
     "requests_per_second": (_("Requests a second"), _("Empty is no limit, 0 is none at all.")),
     "deletions_per_hour": (_("Deletions an hour"), _("Empty is no limit, 0 is none at all.")),
     "limit": (_("Limit"), ""),
-    "guaranteed": (_("Guarantee"), ""),
+    "guarantee": (_("Guarantee"), ""),
     "username": (_("Log-in name"), ""),
     "email": (_("E-mail"), _("Only so that others know who it is; nothing is sent.")),
     "roles": (_("Roles"), ""),

@@ -5,13 +5,11 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value
-from django.core.management import CommandError, call_command
 from django.db import connections
 from django.test import Client
 
@@ -245,16 +243,3 @@ def test_tokens_are_shown_with_what_they_may_now():
     with unrecorded():
         services.user_change(user_id=user.id, is_active=False)
     assert selectors.token("x" * 16) is None
-
-
-# --- the first person -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.django_db
-def test_the_first_person_is_invited_from_the_command_line(capsys):
-    for wrong in (["a b"], ["a", "--role", "root"], ["a", "--tenant", "nobody"]):
-        with pytest.raises(CommandError):
-            call_command("person_create", *wrong)
-    call_command("person_create", "first", "--role", "operator", "--role", "approver")
-    link = capsys.readouterr().out.strip()
-    assert services.invited(plaintext=link.rpartition("/")[2], now=datetime.now(UTC))
