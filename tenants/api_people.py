@@ -56,7 +56,8 @@ class People(APIView):
         place = _tenant(slug) if slug else None
         fleet = place is not None and place.id == PLATFORM
         rows = reading.people(tenant_id=place.id if place and not fleet else None, fleet=fleet, kind=kind)
-        return page_of(rows, request, key=("username",), name=f"people.{slug}.{kind}", item=_person_of)
+        name, views = f"people.{slug}.{kind}", reading.person_views
+        return page_of(rows, request, key=("username",), name=name, item=person_answer, views=views)
 
     @call(
         "people_create",
@@ -213,10 +214,6 @@ def _seen(person_id: UUID) -> reading.PersonView:
     if view is None:
         raise Problem("not-found")
     return view
-
-
-def _person_of(user: User) -> dict[str, Any]:
-    return person_answer(reading.person_views([user])[0])
 
 
 def _link(plaintext: str) -> str:

@@ -1,12 +1,15 @@
-"""Bodies and answers of people, service accounts and tokens."""
+"""Bodies and answers of people, service accounts and tokens.
+
+Answers are plain dictionaries; the serializers of answers only describe them (a serializer costs twenty times as much).
+"""
 
 from typing import Any
 
-import msgspec
 from rest_framework import serializers
 
 from kvconsole.infra.rest import Strict, etag
 from tenants.accounts.selectors import PersonView, TokenView
+from tenants.bodies import rfc3339
 from tenants.constants import ROLES
 from tenants.services.token import OWNED_KINDS
 
@@ -126,10 +129,18 @@ class MeOut(serializers.Serializer[Any]):
 
 
 def person_answer(view: PersonView) -> dict[str, Any]:
-    """As REST answers a person."""
-    return dict(
-        PersonOut({**msgspec.structs.asdict(view), "tenant": view.tenant_slug or None}).data,
-    )
+    """A person, as `PersonOut` describes it."""
+    return {
+        "id": str(view.id),
+        "username": view.username,
+        "email": view.email,
+        "kind": view.kind,
+        "roles": view.roles,
+        "tenant": view.tenant_slug or None,
+        "state": view.state,
+        "created_at": rfc3339(view.created_at),
+        "last_login": rfc3339(view.last_login) if view.last_login else None,
+    }
 
 
 def person_etag(view: PersonView) -> str:
@@ -138,5 +149,19 @@ def person_etag(view: PersonView) -> str:
 
 
 def token_answer(view: TokenView) -> dict[str, Any]:
-    """As REST answers a token."""
-    return dict(TokenOut({**msgspec.structs.asdict(view), "owner": view.owner_id, "owner_name": view.owner}).data)
+    """A token, as `TokenOut` describes it."""
+    return {
+        "id": view.id,
+        "kind": view.kind,
+        "name": view.name,
+        "owner": str(view.owner_id) if view.owner_id else None,
+        "owner_name": view.owner,
+        "roles": view.roles,
+        "effective_roles": view.effective_roles,
+        "scopes": view.scopes,
+        "cidr": view.cidr,
+        "created_at": rfc3339(view.created_at),
+        "expires_at": rfc3339(view.expires_at),
+        "last_used_at": rfc3339(view.last_used_at) if view.last_used_at else None,
+        "state": view.state,
+    }

@@ -105,11 +105,22 @@ def call(
 
 
 def page_of(
-    queryset: QuerySet[Any], request: Request, *, key: Sequence[str], name: str, item: Callable[[Any], dict[str, Any]]
+    queryset: QuerySet[Any],
+    request: Request,
+    *,
+    key: Sequence[str],
+    name: str,
+    item: Callable[[Any], dict[str, Any]],
+    views: Callable[[list[Any]], list[Any]] = list,
 ) -> Response:
-    """The answer with the page that was asked for; arguments as of `lists.paginate`, `item` makes an item of a row."""
+    """The answer with the page that was asked for; arguments as of `lists.paginate`.
+
+    Args:
+        item: makes an item of a row.
+        views: what all rows of the page become before, where they need a query together.
+    """
     page = lists.paginate(queryset, request, key=key, name=name)
-    items = [item(row) for row in page.items]
+    items = [item(row) for row in views(page.items)]
     return Response({"items": items, "next": page.next, "prev": page.prev, "approximate_total": page.approximate_total})
 
 
