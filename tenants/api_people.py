@@ -127,8 +127,10 @@ class Tokens(APIView):
         if not everything and (actor.tenant_id or PLATFORM) != tenant.id:
             raise Problem("not-found")
         rows = reading.tokens_of(tenant_id=tenant.id, owner_id=None if everything else _self(actor))
+        rows = rows.select_related(None).select_related("user")
 
         def item(row: Any) -> dict[str, Any]:
+            row.tenant = tenant  # it is the same for all
             return token_answer(reading.token_view(row, now))
 
         return page_of(rows, request, key=("id",), name=f"tokens.{slug}", item=item)

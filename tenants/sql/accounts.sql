@@ -66,3 +66,4 @@ CREATE POLICY granted_insert ON tenants_token AS RESTRICTIVE FOR INSERT TO kv_te
 CREATE POLICY granted_update ON tenants_token AS RESTRICTIVE FOR UPDATE TO kv_tenant
   USING (true) WITH CHECK (roles::text[] <@ ARRAY['tenant-admin', 'tenant-member', 'gateway']);
 CREATE INDEX tenants_token_owner ON tenants_token (user_id);
+CREATE INDEX tenants_token_holder ON tenants_token (holder); -- invitations of people, tokens of nodes
