@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 
 from bench.http_client import Connection
@@ -137,6 +138,11 @@ class Site:
             self.console.start("web")
         return Connection("127.0.0.1", self.console.site.ports["web"], token)
 
+    def web_cpu(self) -> float:
+        """CPU seconds of the web process so far."""
+        spent = psutil.Process(self.console.processes["web"].pid).cpu_times()
+        return float(spent.user + spent.system)
+
     def close(self) -> None:
         """Nothing of it runs."""
         from django.db import connections
@@ -191,14 +197,14 @@ def _tokens(site: Site, count: int, told: dict[str, Any]) -> Iterator[Figure]:
 
 def _inside(c: psycopg.Connection, known: list[Any], times: int) -> float:
     """Seconds of one check, of many in one statement."""
-    query = """SELECT count(l.token_id) FROM generate_series(1, %s),
-                      unnest(%s::text[], %s::bytea[]) AS k (id, proof),
+    query = """SELECT count(l.token_id) FROM unnest(%s::text[], %s::bytea[]) AS k (id, proof),
                       LATERAL tenants_lookup('token', k.id, k.proof) AS l"""
+    all_ = known * times
     begin = time.perf_counter()
-    row = c.execute(query, (times, [p.id for p in known], [p.secret_hash for p in known])).fetchone()
+    row = c.execute(query, ([p.id for p in all_], [p.secret_hash for p in all_])).fetchone()
     spent = time.perf_counter() - begin
-    assert row == (times * len(known),), row
-    return spent / (times * len(known))
+    assert row == (len(all_),), row
+    return spent / len(all_)
 
 
 def _round_trip() -> Callable[[], object]:
@@ -266,11 +272,13 @@ def _reads(site: Site, count: int, told: dict[str, Any]) -> Iterator[Figure]:
                 connection.again()
                 for _ in range(20):
                     connection.get(path)
-                times = _timed(lambda c=connection, p=path: c.get(p), count // (len(paths)))
+                before, each = site.web_cpu(), count // len(paths)
+                times = _timed(lambda c=connection, p=path: c.get(p), each)
+                cpu = round((site.web_cpu() - before) / each * 1000, 1)
                 worst = max(worst, _ms(times, 0.99))
-                details[f"{who} {path.replace('/api/v1', '')[:40]}"] = [_ms(times, 0.5), _ms(times, 0.99)]
+                details[f"{who} {path.replace('/api/v1', '')[:40]}"] = [_ms(times, 0.5), _ms(times, 0.99), cpu]
         yield _figure(f"{kind}_p99", worst, "ms", f"<= {LIST_MS:.0f}, 1 connection", worst <= LIST_MS,
-                      {**told, "median_p99_ms": details})  # fmt: skip
+                      {**told, "median_p99_webcpu_ms": details})  # fmt: skip
 
 
 # --- resolving ------------------------------------------------------------------------
