@@ -1,4 +1,7 @@
-"""The least HTTP client that measures a server and not itself: one connection that stays open, JSON in and out."""
+"""The least HTTP client that measures a server and not itself: one connection that stays open, JSON in and out.
+
+A server closes connections that were idle for some seconds: `again` opens it anew.
+"""
 
 import json
 import socket
@@ -9,10 +12,19 @@ class Connection:
     """HTTP/1.1 over one socket. Takes answers with a Content-Length only, as ours all have."""
 
     def __init__(self, host: str, port: int, token: str) -> None:
-        self._socket = socket.create_connection((host, port), timeout=30)
+        self._place = host, port
+        self._head = f"Host: {host}:{port}\r\nAuthorization: Bearer {token}\r\n"
+        self._open()
+
+    def _open(self) -> None:
+        self._socket = socket.create_connection(self._place, timeout=30)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._file = self._socket.makefile("rb")
-        self._head = f"Host: {host}:{port}\r\nAuthorization: Bearer {token}\r\n"
+
+    def again(self) -> None:
+        """The connection is a new one."""
+        self.close()
+        self._open()
 
     def get(self, path: str) -> Any:
         """The JSON of a good answer."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 
 from bench.http_client import Connection
@@ -46,6 +47,12 @@ INSERT INTO tenants_token (id, kind, tenant_id, holder, name, secret_hash, roles
 SELECT substr(md5(n::text), 1, 16), 'service', t.id, '', 'more ' || n, sha256(n::text::bytea), '{tenant-member}', '{}',
        '', now(), now() + interval '90 days'
   FROM tenants_tenant t, generate_series(1, 1000) n
+ WHERE t.slug = %(slug)s;
+INSERT INTO tenants_user (id, username, lookalike, kind, email, tenant_id, roles, language, theme, is_active, password,
+                          password_initial, created_at)
+SELECT gen_random_uuid(), t.slug || '/person-' || n, t.slug || '/person-' || n, 'person', '', t.id, '{tenant-member}',
+       '', 'system', true, '!', false, now()
+  FROM tenants_tenant t, generate_series(1, 200) n
  WHERE t.slug = %(slug)s;
 """
 PAGE = """
@@ -101,6 +108,7 @@ class Site:
             psycopg.ClientCursor(c).execute(PLANT, values)
             c.execute("VACUUM ANALYZE tenants_tenant")
             c.execute("VACUUM ANALYZE tenants_token")
+            c.execute("VACUUM ANALYZE tenants_user")
             self.tenant = c.execute("SELECT id FROM tenants_tenant WHERE slug = %s", (TENANT,)).fetchone()[0]
 
     @property
@@ -129,6 +137,11 @@ class Site:
         if "web" not in self.console.processes:
             self.console.start("web")
         return Connection("127.0.0.1", self.console.site.ports["web"], token)
+
+    def web_cpu(self) -> float:
+        """CPU seconds of the web process so far."""
+        spent = psutil.Process(self.console.processes["web"].pid).cpu_times()
+        return float(spent.user + spent.system)
 
     def close(self) -> None:
         """Nothing of it runs."""
@@ -160,24 +173,46 @@ def _timed(act: Callable[[], object], count: int) -> list[float]:
 
 
 def _tokens(site: Site, count: int, told: dict[str, Any]) -> Iterator[Figure]:
-    """Who is behind a token, as the middleware asks: one statement as kv_operator."""
+    """Who is behind a token: in PostgreSQL, as both planes; and as the middleware asks, with round trip and Python."""
+    from kvconsole.infra import sql
+    from tenants import tokens
     from tenants.selectors import known_token
 
     known = [site.token("tenant-member", tenant=site.tenant) for _ in range(50)]
+    parsed = [p for t in known if (p := tokens.parse(t))]
+    inside = {}
+    for role in ("operator", "tenant"):
+        with psycopg.connect(sql.dsn(role)) as c:
+            times = [_inside(c, parsed, 20) for _ in range(max(10, count // 100))]
+            inside[role] = round(statistics.median(times) * 1000, 4)
     supply = random.Random(3)
-    assert all(known_token(t) is not None for t in known)
     good = _timed(lambda: known_token(supply.choice(known)), count)
-    bad = _timed(lambda: known_token(_other_secret(supply.choice(known))), count)
-    half = statistics.median(good) * 1000
-    peer = {**told, "p99_ms": _ms(good, 0.99), "refused_median_ms": round(statistics.median(bad) * 1000, 3)}
-    yield _figure("token_check", half, "ms median", f"<= {TOKEN_MS}", half <= TOKEN_MS, peer)
+    floor = _timed(_round_trip(), count)
+    whole, empty = (round(statistics.median(times) * 1000, 3) for times in (good, floor))
+    peer = {**told, "ms_by_role": inside, "whole_call_median_ms": whole, "whole_call_p99_ms": _ms(good, 0.99),
+            "empty_round_trip_ms": empty}  # fmt: skip
+    most = max(inside.values())
+    yield _figure("token_check", most, "ms in the server", f"<= {TOKEN_MS}", most <= TOKEN_MS, peer)
 
 
-def _other_secret(plaintext: str) -> str:
-    from tenants import tokens
+def _inside(c: psycopg.Connection, known: list[Any], times: int) -> float:
+    """Seconds of one check, of many in one statement."""
+    query = """SELECT count(l.token_id) FROM unnest(%s::text[], %s::bytea[]) AS k (id, proof),
+                      LATERAL tenants_lookup('token', k.id, k.proof) AS l"""
+    all_ = known * times
+    begin = time.perf_counter()
+    row = c.execute(query, ([p.id for p in all_], [p.secret_hash for p in all_])).fetchone()
+    spent = time.perf_counter() - begin
+    assert row == (len(all_),), row
+    return spent / len(all_)
 
-    kind, token_id = plaintext.split("_")[1:3]
-    return f"{tokens.generate(kind)[0][: len(kind) + 5]}{token_id}{plaintext[-50:]}"
+
+def _round_trip() -> Callable[[], object]:
+    """The least that a question to PostgreSQL costs on this machine now."""
+    from django.db import connections
+
+    connection = connections["default"].connection
+    return lambda: psycopg.Cursor(connection).execute("SELECT 1", prepare=True).fetchone()
 
 
 # --- row-level security ---------------------------------------------------------------
@@ -226,7 +261,7 @@ def _reads(site: Site, count: int, told: dict[str, Any]) -> Iterator[Figure]:
     }
     cursor = callers["fleet"].get("/api/v1/tenants?limit=50")["next"]
     lists = ("/api/v1/tenants?limit=50", f"/api/v1/tenants?limit=50&cursor={cursor}", "/api/v1/models?limit=50",
-             f"/api/v1/tenants/{TENANT}/tokens?limit=50")  # fmt: skip
+             f"/api/v1/tenants/{TENANT}/tokens?limit=50", f"/api/v1/people?tenant={TENANT}")  # fmt: skip
     gets = (f"/api/v1/tenants/{TENANT}", f"/api/v1/tenants/{TENANT}/quotas", "/api/v1/models/ref-64")
     for kind, paths in (("list", lists), ("get", gets)):
         worst, details = 0.0, {}
@@ -234,13 +269,16 @@ def _reads(site: Site, count: int, told: dict[str, Any]) -> Iterator[Figure]:
             for path in paths:
                 if who == "tenant" and "cursor=" in path:
                     continue
+                connection.again()
                 for _ in range(20):
                     connection.get(path)
-                times = _timed(lambda c=connection, p=path: c.get(p), count // (len(paths)))
+                before, each = site.web_cpu(), count // len(paths)
+                times = _timed(lambda c=connection, p=path: c.get(p), each)
+                cpu = round((site.web_cpu() - before) / each * 1000, 1)
                 worst = max(worst, _ms(times, 0.99))
-                details[f"{who} {path.replace('/api/v1', '')[:40]}"] = [_ms(times, 0.5), _ms(times, 0.99)]
+                details[f"{who} {path.replace('/api/v1', '')[:40]}"] = [_ms(times, 0.5), _ms(times, 0.99), cpu]
         yield _figure(f"{kind}_p99", worst, "ms", f"<= {LIST_MS:.0f}, 1 connection", worst <= LIST_MS,
-                      {**told, "median_p99_ms": details})  # fmt: skip
+                      {**told, "median_p99_webcpu_ms": details})  # fmt: skip
 
 
 # --- resolving ------------------------------------------------------------------------

@@ -35,14 +35,16 @@ DECLARE
   said text := pg_catalog.current_setting('kv.context', true);
   keys record;
 BEGIN
-  IF said IS NULL OR said = '' OR said !~ '^[0-9a-f-]{36}:[0-9]{16}:[0-9a-f]{64}$' THEN
+  IF said IS NULL OR length(said) <> 118 THEN
     RETURN NULL;
   END IF;
   SELECT inner_key, outer_key INTO keys FROM public.tenant_seal;
   IF right(said, 64) = encode(sha256(keys.outer_key || sha256(keys.inner_key
-                              || convert_to(left(said, -64) || pg_backend_pid(), 'UTF8'))), 'hex')
-     AND substr(said, 38, 16)::bigint > extract(epoch FROM now()) * 1000 - 30000 THEN
-    RETURN left(said, 36)::uuid;
+                              || convert_to(left(said, -64) || pg_backend_pid(), 'UTF8'))), 'hex') THEN
+    -- It is ours, so it has our form. (To look at the form first costs twice as much as all of this.)
+    IF substr(said, 38, 16)::bigint > extract(epoch FROM now()) * 1000 - 30000 THEN
+      RETURN left(said, 36)::uuid;
+    END IF;
   END IF;
   RETURN NULL;
 END $$;

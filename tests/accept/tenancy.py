@@ -1,6 +1,7 @@
 """What the accept tests of tenancy ask with: people who log in, tokens that they make, and rows that are planted."""
 
 import re
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from tenants import tokens
 from tests.running import Console
 
 API = "/api/v1"
+FRESH_SECONDS = 120.0
 
 
 class Caller:
@@ -63,13 +65,15 @@ class People:
 
     def __init__(self, console: Console) -> None:
         self.console, self.logins = console, console.seed()
-        self.browsers: dict[str, Caller] = {}
+        self.browsers: dict[str, tuple[float, Caller]] = {}
 
-    def browser(self, username: str, password: str = "") -> Caller:
-        """The person, logged in."""
-        if username not in self.browsers:
-            self.browsers[username] = Caller(self.console.url).log_in(username, password or self.logins[username])
-        return self.browsers[username]
+    def browser(self, username: str) -> Caller:
+        """The person, who has logged in lately enough for acts that need a fresh proof."""
+        at, known = self.browsers.get(username, (-FRESH_SECONDS, None))
+        if known is None or time.monotonic() - at > FRESH_SECONDS:
+            at, known = time.monotonic(), Caller(self.console.url).log_in(username, self.logins[username])
+            self.browsers[username] = at, known
+        return known
 
     def token(self, username: str, *roles: str, tenant: str = "platform", scopes: Sequence[str] = ()) -> Caller:
         """A token that the person has made of some of the own roles."""
