@@ -247,6 +247,7 @@ class Usage(APIView):
             OpenApiParameter("from", str, description="RFC 3339; default: the beginning of today, UTC"),
             OpenApiParameter("to", str, description="RFC 3339; default: now. Days it touches are given whole"),
         ],
+        refusals=("validation-failed",),
     )  # fmt: skip
     def get(self, request: Request, slug: str) -> Response:
         """What the tenant holds now, and what its requests saved in the days of the time that is asked for."""

@@ -219,7 +219,13 @@ class NodeEnrol(APIView):
 class FleetKey(APIView):
     """The console's command key."""
 
-    @call("fleet_key", answer=FleetKeyOut, public=True, query=QUESTION, refusals=("commander-unavailable",))
+    @call(
+        "fleet_key",
+        answer=FleetKeyOut,
+        public=True,
+        query=QUESTION,
+        refusals=("validation-failed", "out-of-range", "unstorable-text", "commander-unavailable"),
+    )
     def get(self, request: Request) -> Response:
         """The public key; an agent compares its fingerprint with the one in its enrolment token.
 

@@ -23,6 +23,8 @@ from schemathesis.specs.openapi.checks import (
 
 from kvconsole import apidocs
 from kvconsole.management.commands.commander import command_key
+from routing import replica as replicas
+from routing.replica import Replica
 from tenants import services
 from tests.tenants.making import a_model, a_tenant
 
@@ -57,7 +59,16 @@ def kept():
 
 
 @pytest.fixture
-def operations(kept, db):
+def index(db, monkeypatch):
+    """The index that look-ups start follows the ledger no longer than the database may be reached."""
+    replica = Replica()
+    monkeypatch.setattr(replicas, "_replica", replica)
+    yield
+    replica.close()
+
+
+@pytest.fixture
+def operations(kept, index):
     schema = schemathesis.openapi.from_wsgi("/api/schema", get_wsgi_application())
     return [found.ok() for found in schema.get_all_operations()]
 
