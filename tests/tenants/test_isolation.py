@@ -6,10 +6,11 @@ import uuid
 import psycopg
 import pytest
 from django.apps import apps
-from django.db import ProgrammingError, transaction
+from django.db import ProgrammingError, connections, transaction
 
 from kvconsole.infra import sql
 from kvconsole.infra.access import tenant_context
+from tests.conftest import TEST_DATABASE
 from tests.tenants import rows
 from tests.tenants.making import principal
 
@@ -24,13 +25,17 @@ class Somebody:
 
 
 @pytest.fixture(scope="module")
-def filled(django_db_setup, postgres):
-    """Two tenants with a row in every table, in the test database for as long as this module runs."""
+def filled(django_db_setup, postgres, copies):
+    """Two tenants with a row in every table, in the test database for as long as this module runs.
+
+    Events only grow, for everybody: the database is copied anew afterwards.
+    """
     made = Somebody(), Somebody()
-    dsn = postgres.superuser_dsn("kvc_test")
-    names = rows.fill(dsn, [t.id for t in made])
+    rows.fill(postgres.superuser_dsn(TEST_DATABASE), [t.id for t in made])
     yield made
-    rows.clear(dsn, names, [t.id for t in made])
+    connections.close_all()
+    copies.drop(TEST_DATABASE)
+    copies.make(TEST_DATABASE)
 
 
 @pytest.fixture
