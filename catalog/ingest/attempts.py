@@ -59,12 +59,14 @@ class Attempts:
     def told(self, node: UUID, entry: dict[str, Any]) -> bool:
         """Whether the entry of a heartbeat says that blocks were not taken for a reason of policy; it is counted."""
         ns, tier, reason, count = (entry.get(name) for name in ("ns", "tier", "reason", "count"))
-        if reason not in REASONS or tier not in TIERS or type(count) is not int or not 0 < count < COUNT_MOST:
+        if not isinstance(reason, str) or reason not in REASONS or not isinstance(tier, str) or tier not in TIERS:
+            return False
+        if type(count) is not int or not 0 < count < COUNT_MOST:
             return False
         digest = digest_of(ns)
         if digest is None:
             return False
-        self.note(node, digest, str(tier), str(reason), REFUSED, count)
+        self.note(node, digest, tier, reason, REFUSED, count)
         return True
 
     def note(self, node: UUID, digest: bytes, tier: str, reason: str, kind: str, count: int) -> None:
