@@ -150,12 +150,16 @@ class Budget:
         """What of the used bytes is in no arena."""
         return used_bytes - sum(self.physical[t, tier] for t in self.arenas)
 
+    def most(self, tenant: str, tier: Tier, capacity_bytes: int) -> int:
+        """Bytes with headers that could be the tenant's if nobody else had any: all but what arenas keep from it."""
+        return capacity_bytes if tenant in self.arenas else max(0, capacity_bytes - self.kept(tier))
+
     def over(self, tenant: str, tier: Tier, used_bytes: int, capacity_bytes: int, size_bytes: int) -> int:
         """Bytes that must leave before `size_bytes` more of the tenant fit (headers included)."""
         whole = used_bytes + size_bytes - capacity_bytes
         if not self.arenas or tenant in self.arenas:
             return whole
-        return max(whole, self.common_used(tier, used_bytes) + size_bytes - max(0, capacity_bytes - self.kept(tier)))
+        return max(whole, self.common_used(tier, used_bytes) + size_bytes - self.most(tenant, tier, capacity_bytes))
 
     def pressed(self, tenant: str, tier: Tier, used_bytes: int, capacity_bytes: int) -> str | None:
         """Whose blocks make room for the tenant: its own line's name, or None = everybody's that may lose some.

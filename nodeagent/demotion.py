@@ -33,8 +33,8 @@ class Relief:
         Nobody falls below what it is guaranteed for that, and arenas are left alone.
         """
         store, budget, queue = self._pool.tiers[tier], self._pool.budget, self._pool.queues[tier]
-        if size_bytes > store.capacity_bytes:
-            return False
+        if size_bytes > budget.most(tenant, tier, store.capacity_bytes):
+            return False  # nobody's blocks leave for what cannot fit
         while (over := budget.over(tenant, tier, store.used_bytes, store.capacity_bytes, size_bytes)) > 0:
             own = budget.pressed(tenant, tier, store.used_bytes, store.capacity_bytes)
             victims = list(queue.pop(over, asker=tenant) if own is None else queue.own(own, over))
@@ -80,19 +80,36 @@ class Relief:
                 pool.drop(run, tier, "value")
             else:
                 going.setdefault((down, run.space.tenant), []).append((run, copy))
-        for (down, _), runs in going.items():
-            self._demote(tier, down, runs, now, reason=reason)
+        for (down, tenant), runs in going.items():
+            for part in self._parts(down, tenant, runs):
+                self._demote(tier, down, part, now, reason=reason)
+
+    def _most(self, tier: Tier, tenant: str) -> int:
+        return self._pool.budget.most(tenant, tier, self._pool.tiers[tier].capacity_bytes)
+
+    def _parts(self, down: Tier, tenant: str, runs: list[Victim]) -> list[list[Victim]]:
+        """The runs in order, cut so that the tier below has room for each part: it may be smaller than a slice."""
+        most, size = self._most(down, tenant), 0
+        parts: list[list[Victim]] = [[]]
+        for run, copy in runs:
+            size += run.meta.size_bytes
+            if parts[-1] and size > most:
+                parts.append([])
+                size = run.meta.size_bytes
+            parts[-1].append((run, copy))
+        return parts
 
     def _down(self, run: Run, tier: Tier, now: float) -> Tier | None:
-        """The next tier below that may hold the run; those above it that may not are counted as refused."""
+        """The next tier below that may hold the run and is large enough for one; those that may not count a refusal."""
         pool = self._pool
         for down in pool.order[pool.order.index(tier) + 1 :]:
             if not pool.up(down, now):
                 continue
             why = pool.budget.barred(run.space.ns, down)
-            if not why:
+            if why:
+                pool.budget.refuse(run.space.ns, down, why, run.blocks)
+            elif run.meta.size_bytes <= self._most(down, run.space.tenant):
                 return down
-            pool.budget.refuse(run.space.ns, down, why, run.blocks)
         return None
 
     def _slice(self, tier: Tier, now: float) -> int:
@@ -146,6 +163,8 @@ class Relief:
     def _store(self, down: Tier, runs: list[tuple[RunMeta, bytes]], now: float, tenant: str) -> list[object] | None:
         """The places on the colder tier, None if it cannot take them now."""
         pool = self._pool
+        if not pool.up(down, now):  # it went with an earlier part
+            return None
         if not self.make_room(down, sum(meta.size_bytes for meta, _ in runs), now, tenant):
             return None
         try:
