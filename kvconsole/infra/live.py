@@ -221,7 +221,7 @@ class Reader:
         if place.seq is None:
             frames = feed.after(place.resume) if place.resume is not None else None
             place.seq = feed.seq
-            for frame in [feed.snapshot()] if frames is None else frames:
+            for frame in frames or [feed.snapshot()]:  # also where nothing is new: the client hears that all is well
                 await self._send(frame)
             return
         behind = feed.seq - place.seq

@@ -2,7 +2,7 @@
 
 import { $, $$, html, mark, onSwap, root, svg, t, write } from './dom.js';
 import { clock, iec, number, significant } from './format.js';
-import { Matrix, Painter, UNKNOWN } from './heat.js';
+import { Matrix, Painter } from './heat.js';
 import { now as serverNow, refresh, start, subscribe, unsubscribe } from './live.js';
 import { brief, label, path } from './maprow.js';
 import { joinTiles } from './tiles.js';
@@ -125,15 +125,12 @@ class Heat {
     this.plane.style.setProperty('block-size', `${this.height}px`);
   }
 
-  paint() {
+  /** The picture and what follows from it; a live column changes neither the rows' names nor the scale. */
+  paint(column = false) {
     this.width = this.plane.clientWidth;
     if (!this.width || !this.bands?.length) return;
     this.painter.paint(this.matrix, this.bands, this.width, this.height);
-    const scale = $('[data-scale]');
-    if (scale) this.painter.scale(scale, this.matrix);
-    write($('[data-scale-top]'), this.say(this.matrix.max));
-    write($('[data-size]'), t('rows_columns', { rows: this.bands.length, columns: this.matrix.width, step: this.stepWords() }));
-    this.axis();
+    if (!column) this.frameOf();
     this.sides();
     this.over();
     this.times();
@@ -163,6 +160,14 @@ class Heat {
       else out.push({ id, row: band.data, y1: band.y, y2: band.y + band.h });
     }
     return out;
+  }
+
+  frameOf() {
+    const scale = $('[data-scale]');
+    if (scale) this.painter.scale(scale, this.matrix);
+    write($('[data-scale-top]'), this.say(this.matrix.max));
+    write($('[data-size]'), t('rows_columns', { rows: this.bands.length, columns: this.matrix.width, step: this.stepWords() }));
+    this.axis();
   }
 
   axis() {
@@ -377,7 +382,7 @@ class Heat {
       news = true;
     }
     if (!news || document.hidden || this.host.hidden) return;
-    this.paint();
+    this.paint(true);
     root.dataset.column = String(this.matrix.times.at(-1));
   }
 
@@ -393,4 +398,3 @@ const host = $('[data-heat]');
 if (host) globalThis.kvcHeat = new Heat(host);
 joinTiles();
 start();
-export { UNKNOWN };
