@@ -22,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from kvconsole import apidocs
+from kvconsole.infra import sql
 from kvconsole.management.commands.commander import command_key
 from routing import replica as replicas
 from routing.replica import Replica
@@ -65,6 +66,8 @@ def index(db, monkeypatch):
     monkeypatch.setattr(replicas, "_replica", replica)
     yield
     replica.close()
+    with sql.connect("router") as connection:  # it was committed beside the test's transaction
+        connection.execute("DELETE FROM routing_indexlease")
 
 
 @pytest.fixture
