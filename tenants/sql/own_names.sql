@@ -1,5 +1,6 @@
 -- Log-in names and ids of people are unique over all tenants. So that this tells a tenant nothing of others, its role
--- may give only names that begin with the tenant's own slug, and only ids that were made just now.
+-- may give only names that begin with the tenant's own slug, and only ids that were made just now. A name that the
+-- fleet gave stays as it is.
 CREATE FUNCTION tenants_user_own() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   own record;
@@ -7,6 +8,12 @@ DECLARE
 BEGIN
   IF current_user <> 'kv_tenant' THEN
     RETURN NEW;
+  END IF;
+  IF TG_OP = 'UPDATE' THEN
+    IF NEW.id = OLD.id AND NEW.tenant_id = OLD.tenant_id AND NEW.username = OLD.username
+       AND NEW.lookalike = OLD.lookalike THEN
+      RETURN NEW;
+    END IF;
   END IF;
   SELECT slug, lookalike INTO own FROM public.tenants_tenant WHERE id = NEW.tenant_id;
   IF own.slug IS NULL

@@ -26,6 +26,10 @@ class Caller:
         self.token = token
         self.http = httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False, **options)
 
+    def __del__(self) -> None:
+        """Whoever is dropped has hung up."""
+        self.http.close()
+
     def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
         """The answer of the API."""
         if not self.token and "csrftoken" in self.http.cookies:

@@ -113,6 +113,14 @@ def test_nobody_changes_themselves_nor_takes_what_they_cannot_give():
     assert operator.change(destroyer.id, suspended=False).json()["state"] == "active"
 
 
+def test_a_tenants_administrator_changes_whoever_the_fleet_named():
+    """The demonstration's people, and those from the command line, have names without the tenant's slug."""
+    tenant = a_tenant()
+    admin, user = Person("tenant-admin", tenant=tenant), a_user(roles=["tenant-member"], tenant=tenant)
+    assert admin.change(user.id, suspended=True).json()["state"] == "suspended"
+    assert admin.change(user.id, roles=["tenant-admin"]).json()["roles"] == ["tenant-admin"]
+
+
 def test_the_last_one_who_could_give_rights_stays():
     operator, other = Person("operator", "approver"), a_user(roles=["operator"])
     only = a_user(roles=["approver"])
