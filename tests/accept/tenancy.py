@@ -137,5 +137,5 @@ def plain(text: str, *said: str) -> str:
     """An answer's text without what differs from call to call: ids, times, tokens of forms, what was asked for."""
     for one in sorted((s for s in said if s), key=len, reverse=True):
         text = text.replace(one, "<asked>")
-    text = re.sub(r'server time [0-9:]{8}|"age_ms":[0-9]+', "<time>", text)
+    text = re.sub(r'<span data-clock>[0-9:]{8}|"age_ms":[0-9]+', "<time>", text)
     return re.sub(r'(csrfmiddlewaretoken" value=|nonce=|data-now=|X-CSRFToken": ?)"[^"]*"', r'\1"<id>"', text)
