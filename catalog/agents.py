@@ -10,6 +10,7 @@ import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -22,6 +23,7 @@ from catalog.models import Node
 from kvcore.messages import Command, EnrolmentQuestion, Receipt, Signed, fingerprint, receipt_hash, signed_bytes
 
 SECONDS = 5.0
+Answer = TypeVar("Answer", bound=msgspec.Struct)
 KIB = 1024
 ANSWER_BYTES = {"ping": 64 * KIB, "digest": 1024 * KIB, "inventory": 8192 * KIB}
 COMMANDS_PATH = "/v1/commands"
@@ -116,24 +118,22 @@ def call(node: Node, command: Command) -> Answered | NotAnswered:
 
 def sign(command: Command) -> Signed | NotAnswered:
     """The command under the command key, which only the `commander` process holds."""
-    answer = _commander("POST", "/v1/sign", msgspec.json.encode(command))
-    if isinstance(answer, NotAnswered):
-        return answer
-    try:
-        return msgspec.json.decode(answer, type=Signed)
-    except msgspec.DecodeError:
-        return NotAnswered("commander-unavailable", "not an envelope")
+    return _asked("/v1/sign", command, Signed)
 
 
 def prove(question: EnrolmentQuestion) -> Proof | NotAnswered:
     """The commander's answer to a node that wants to know whether the console has its key."""
-    answer = _commander("POST", "/v1/prove", msgspec.json.encode(question))
+    return _asked("/v1/prove", question, Proof)
+
+
+def _asked(path: str, body: msgspec.Struct, kind: type[Answer]) -> Answer | NotAnswered:
+    answer = _commander("POST", path, msgspec.json.encode(body))
     if isinstance(answer, NotAnswered):
         return answer
     try:
-        return msgspec.json.decode(answer, type=Proof)
+        return msgspec.json.decode(answer, type=kind)
     except msgspec.DecodeError:
-        return NotAnswered("commander-unavailable", "not a proof")
+        return NotAnswered("commander-unavailable", f"not a {kind.__name__}")
 
 
 def command_key() -> bytes | None:
