@@ -14,10 +14,11 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from kvconsole.infra import rest
-from kvconsole.infra.access import plane, principal_of
+from kvconsole.infra import keystore, rest
+from kvconsole.infra.access import Principal, plane, principal_of
 from kvconsole.infra.sql import PLATFORM
 
+_LOCK = "SELECT pg_try_advisory_xact_lock(%s)"
 _CLAIM = (
     "INSERT INTO audit_idempotency (tenant_id, key_hash, fingerprint, created_at) VALUES (%s, %s, %s, %s)"
     " ON CONFLICT DO NOTHING RETURNING 1"
@@ -29,7 +30,7 @@ _FINISH = "UPDATE audit_idempotency SET status = %s, response = %s WHERE tenant_
 def once(request: Request, respond: Callable[[], Response], *, required: bool = False) -> Response:
     """The answer of `respond`, or of the first call with this key. A rehearsal (`validate_only`) has no effect at all.
 
-    A second call that comes while the first is at work waits for it. A refused call leaves no key behind.
+    A refused call leaves no key behind. Inside another `once` of the same request it only responds.
 
     Args:
         request: of a caller who is known, in its `tenant_context`.
@@ -37,20 +38,29 @@ def once(request: Request, respond: Callable[[], Response], *, required: bool = 
         required: the call must have a key.
 
     Raises:
-        Problem: the key is missing or malformed, or was used with another request.
+        Problem: the key is missing or malformed, was used with another request, or its first call is still at work.
     """
+    if getattr(request, "_once", False):
+        return respond()
+    request._once = True  # type: ignore[attr-defined]
     key = rest.idempotency_key(request, required=required)
     if rest.validate_only(request):
-        response = respond()
-        transaction.set_rollback(True, using=plane())
+        with transaction.atomic(using=plane()), keystore.rehearsal():
+            response = respond()
+            transaction.set_rollback(True, using=plane())
         return response
     principal = principal_of(request)
-    if not key or principal is None:
-        return respond()
-    tenant, actor = principal.tenant_id or PLATFORM, principal.subject
-    key_hash, print_ = rest.private("idempotency", str(tenant), key), rest.fingerprint(request, actor)
+    return _keyed(request, respond, key, principal) if key and principal else respond()
+
+
+def _keyed(request: Request, respond: Callable[[], Response], key: str, principal: Principal) -> Response:
+    tenant = principal.tenant_id or PLATFORM
+    key_hash, print_ = rest.private("idempotency", str(tenant), key), rest.fingerprint(request, principal.subject)
     cipher = AESGCM(rest.private("idempotency-answer", str(tenant), key))
     with connections[plane()].cursor() as cursor:
+        cursor.execute(_LOCK, (int.from_bytes(key_hash[:8], "big", signed=True),))
+        if not cursor.fetchone()[0]:
+            raise rest.Problem("idempotency-in-progress", retry_after_seconds=1)
         cursor.execute(_CLAIM, (tenant, key_hash, print_, timezone.now()))
         if cursor.fetchone() is None:
             cursor.execute(_READ, (tenant, key_hash))
@@ -64,7 +74,7 @@ def once(request: Request, respond: Callable[[], Response], *, required: bool = 
 
 def _again(row: tuple[bytes, int, bytes] | None, print_: bytes, cipher: AESGCM, bound: bytes) -> Response:
     if row is None or row[1] is None:
-        raise rest.Problem("conflict", "The first call with this Idempotency-Key has not ended; try again.")
+        raise rest.Problem("idempotency-in-progress", retry_after_seconds=1)
     if bytes(row[0]) != print_:
         raise rest.Problem("idempotency-mismatch")
     blob = bytes(row[2])

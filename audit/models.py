@@ -5,6 +5,9 @@ Only `audit.services` appends, only the sequencer takes from the queue; nobody c
 
 from django.contrib.postgres.indexes import BTreeIndex
 from django.db import models
+from django.db.models import Q
+
+from kvconsole.infra.sql import uuid7
 
 
 class Event(models.Model):
@@ -69,3 +72,38 @@ class Idempotency(models.Model):
 
     class Meta:
         indexes = [BTreeIndex(fields=["created_at"], name="audit_idempotency_age")]
+
+
+class Approval(models.Model):
+    """Something that a second person must agree to before it happens. It is decided once, never by who asked.
+
+    Transitions: open → approved | denied | withdrawn. An open one is of no use after `expires_at`.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7)
+    tenant_id = models.UUIDField()
+    """Whose matter it is."""
+    kind = models.CharField(max_length=63)
+    """What is waiting; the owner of this kind is woken by name when it is decided."""
+    object_id = models.CharField(max_length=63)
+    what = models.JSONField()
+    """What would happen, as plain facts for who decides."""
+    risk = models.CharField(max_length=2)
+    state = models.CharField(max_length=16, default="open")
+    requested_by = models.CharField(max_length=100)
+    """`Principal.subject` of who asked."""
+    requested_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    decided_by = models.CharField(max_length=100, blank=True)
+    decided_at = models.DateTimeField(null=True)
+    reason = models.CharField(max_length=500, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["tenant_id", "kind", "object_id"], name="audit_approval_object"),
+            models.CheckConstraint(
+                name="audit_approval_two_persons",
+                condition=~Q(state__in=("approved", "denied")) | ~Q(decided_by=models.F("requested_by")),
+            ),
+        ]
+        indexes = [models.Index(fields=["state", "id"], name="audit_approval_state")]

@@ -8,29 +8,24 @@ import msgspec
 from django.conf import settings
 from django.http.request import validate_host
 from django.urls import URLPattern
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from audit.idempotency import once
 from audit.services import portable
 from catalog import agents, fleet, services
 from catalog.models import NODE_ROLES, NODE_STATES, Node
 from catalog.selectors import NodeView, fleet_view, node_view
 from kvconsole.infra.access import PUBLIC, audited, counted, principal_of, route
-from kvconsole.infra.rest import Problem, Strict, etag, paginate
+from kvconsole.infra.calls import call
+from kvconsole.infra.lists import paginate
+from kvconsole.infra.rest import Problem, Strict, etag
 from kvcore.blocks import TIERS
 from kvcore.messages import EnrolmentQuestion, fingerprint
 
 READERS = ("viewer", "operator", "destructive-operator", "approver", "auditor")
-LIST = [
-    OpenApiParameter("limit", int, description="1 to 500, default 50"),
-    OpenApiParameter("cursor", str, description="Opaque: `next` or `prev` of a page of this list"),
-]
-KEY = OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER)
-REHEARSAL = OpenApiParameter("validate_only", bool, description="The whole check, no effect")
 PLACE = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
@@ -109,6 +104,12 @@ class QuestionIn(Strict):
         return value
 
 
+QUESTION = tuple(
+    OpenApiParameter(name, str, description="Part of a question: all four or none")
+    for name in ("nonce", "public_key", "node", "console")
+)
+
+
 class FleetKeyOut(serializers.Serializer[Any]):
     """The key that signs commands to nodes; `proof` is its signature under the question, where one was asked."""
 
@@ -156,43 +157,35 @@ class NodeOut(serializers.Serializer[Any]):
     last_heard_at = serializers.DateTimeField(allow_null=True)
 
 
-class NodePage(serializers.Serializer[Any]):
-    """A page of nodes."""
-
-    items = NodeOut(many=True)
-    next = serializers.CharField(allow_null=True)
-    prev = serializers.CharField(allow_null=True)
-
-
 class Nodes(APIView):
     """The fleet."""
 
-    @extend_schema(operation_id="nodes_list", parameters=LIST, responses=NodePage)
+    @call("nodes_list", answer=NodeOut, page=True)
     def get(self, request: Request) -> Response:
         """A page of nodes, by name."""
         page = paginate(Node.objects.all(), request, key=("name",), name="nodes")
         views = {view.id: view for view in fleet_view(now=datetime.now(UTC)).nodes}
         items = [_node(views[str(node.id)]) for node in page.items if str(node.id) in views]
-        return Response({"items": items, "next": page.next, "prev": page.prev})
+        total = page.approximate_total
+        return Response({"items": items, "next": page.next, "prev": page.prev, "approximate_total": total})
 
-    @extend_schema(
-        operation_id="nodes_create", parameters=[KEY, REHEARSAL], request=NodeIn, responses={201: NodeCreated}
+    @call(
+        "nodes_create",
+        body=NodeIn,
+        answer=NodeCreated,
+        status=201,
+        refusals=("node-name-taken", "agent-url-refused", "commander-unavailable"),
     )
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """A new node, and the token with which its agent enrols."""
-        fields = _valid(NodeIn, request)
-
-        def respond() -> Response:
-            node, token = services.node_create(**fields, actor=principal_of(request))
-            return Response({"id": str(node.id), "enrolment_token": token}, status=201)
-
-        return once(request, respond)
+        node, token = services.node_create(**fields, actor=principal_of(request))
+        return Response({"id": str(node.id), "enrolment_token": token}, status=201)
 
 
 class NodeDetail(APIView):
     """One node."""
 
-    @extend_schema(operation_id="nodes_get", responses=NodeOut)
+    @call("nodes_get", answer=NodeOut)
     def get(self, request: Request, node_id: UUID) -> Response:
         """The node as it is now; its ETag covers what does not move by itself."""
         node = fleet.node_or_none(node_id)
@@ -207,10 +200,16 @@ class NodeDetail(APIView):
 class NodeEnrol(APIView):
     """Where an agent becomes a node's."""
 
-    @extend_schema(operation_id="nodes_enrol", request=EnrolIn, responses=Enrolled, auth=[])
-    def post(self, request: Request) -> Response:
+    @call(
+        "nodes_enrol",
+        body=EnrolIn,
+        answer=Enrolled,
+        public=True,
+        refusals=("enrolment-token-invalid", "agent-url-refused", "agent-url-mismatch", "public-key-invalid",
+                  "commander-unavailable"),
+    )  # fmt: skip
+    def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """The node's own token, for its enrolment token."""
-        fields = _valid(EnrolIn, request)
         answer = services.node_enrol(
             token=fields.pop("enrolment_token"), public_key=bytes.fromhex(fields.pop("public_key")), **fields
         )
@@ -220,7 +219,13 @@ class NodeEnrol(APIView):
 class FleetKey(APIView):
     """The console's command key."""
 
-    @extend_schema(operation_id="fleet_key", parameters=[QuestionIn], responses=FleetKeyOut, auth=[])
+    @call(
+        "fleet_key",
+        answer=FleetKeyOut,
+        public=True,
+        query=QUESTION,
+        refusals=("validation-failed", "out-of-range", "unstorable-text", "commander-unavailable"),
+    )
     def get(self, request: Request) -> Response:
         """The public key; an agent compares its fingerprint with the one in its enrolment token.
 
@@ -232,12 +237,6 @@ class FleetKey(APIView):
         if key is None:
             raise Problem("commander-unavailable", retry_after_seconds=5)
         return Response({"public_key": key.hex(), "fingerprint": fingerprint(key)})
-
-
-def _valid(serializer: type[Strict], request: Request) -> dict[str, Any]:
-    body = serializer(data=request.data)
-    body.is_valid(raise_exception=True)
-    return dict(body.validated_data)
 
 
 def _proven(request: Request) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,10 +17,16 @@ from catalog.live import FLEET_ROLES, tiles_view
 from catalog.selectors import HeatMatrix, fleet_view, heat, watermark_history
 from catalog.selectors.heatmap import ROWS_DEFAULT, ROWS_MAX
 from kvconsole.infra.access import counted, route
+from kvconsole.infra.calls import call
 from kvconsole.infra.rest import Strict, etag
 from kvcore.blocks import TIERS
 
 _HOUR = 3_600
+WINDOW = [
+    OpenApiParameter("from", str, description="Seconds since 1970 or RFC 3339; an hour before `to` by default"),
+    OpenApiParameter("to", str, description="Seconds since 1970 or RFC 3339; now by default"),
+]
+QUERY_REFUSALS = ("validation-failed", "out-of-range", "unstorable-text")
 
 
 @extend_schema_field(OpenApiTypes.STR)
@@ -116,7 +122,7 @@ def header_of(matrix: HeatMatrix) -> dict[str, Any]:
 class Tiles(APIView):
     """Nodes, tiers and numbers as the live topic `tiles` has them."""
 
-    @extend_schema(responses={200: dict})
+    @call("map_tiles", answer=OpenApiTypes.OBJECT)
     def get(self, request: Request) -> Response:
         """The tiles now."""
         return Response(msgspec.to_builtins(tiles_view(fleet_view(now=datetime.now(UTC)))))
@@ -125,9 +131,18 @@ class Tiles(APIView):
 class Heat(APIView):
     """The heat map as a file: header, then one byte a cell."""
 
-    @extend_schema(
-        parameters=[HeatQuery, OpenApiParameter("from", str), OpenApiParameter("to", str)],
-        responses={(200, "application/octet-stream"): bytes},
+    @call(
+        "map_heat",
+        answer=OpenApiTypes.BINARY,
+        media="application/octet-stream",
+        query=[
+            OpenApiParameter("metric", str, enum=list(pictures.UNITS)),
+            OpenApiParameter("layer", str, enum=["auto"]),
+            OpenApiParameter("rows", int, description=f"1 to {ROWS_MAX}, default {ROWS_DEFAULT}"),
+            *WINDOW,
+        ],
+        refusals=QUERY_REFUSALS,
+        also={304: OpenApiResponse(description="The caller has it")},
     )
     def get(self, request: Request) -> HttpResponse:
         """The map of a window; 304 where the caller has it."""
@@ -146,7 +161,16 @@ class Heat(APIView):
 class Watermarks(APIView):
     """How full a tier of a node was."""
 
-    @extend_schema(parameters=[MarksQuery], responses={200: dict})
+    @call(
+        "watermarks",
+        answer=OpenApiTypes.OBJECT,
+        query=[
+            OpenApiParameter("node", str, required=True),
+            OpenApiParameter("tier", str, required=True, enum=[str(t) for t in TIERS]),
+            *WINDOW,
+        ],
+        refusals=QUERY_REFUSALS,
+    )
     def get(self, request: Request) -> Response:
         """Samples of a window; null where nothing was reported."""
         asked = _query(request, MarksQuery)

@@ -15,9 +15,11 @@ from asgiref.sync import sync_to_async
 from django.db import DatabaseError, close_old_connections
 
 from catalog.models import Node
+from catalog.placing import open_nodes
 from catalog.replay import NodeUnreachable, Outcome
 from catalog.services import OfGeneration, node_ticket
 from catalog.trace import HASH_TOKENS, TraceRequest
+from kvconsole.infra.rest import Problem
 from tenants.services import namespace_resolve
 
 NODES_SECONDS = 2.0
@@ -32,15 +34,37 @@ class ReferenceFleet:
         self._nodes: dict[str, Node] = {}
         self._read = -NODES_SECONDS
         self._namespaces: dict[tuple[str, str], OfGeneration] = {}
+        self._open: dict[tuple[str, str], tuple[float, set[str]]] = {}
         self._tickets: dict[tuple[str, str, str], tuple[float, dict[str, object]]] = {}
 
-    async def nodes(self) -> Sequence[str]:
-        """Names of the nodes that are ready; an empty fleet means every request fails and is counted."""
+    async def nodes(self, request: TraceRequest) -> Sequence[str]:
+        """Names of the nodes that are ready and may hold the request's blocks; none = it fails and is counted."""
         if time.monotonic() - self._read > NODES_SECONDS:
             with contextlib.suppress(DatabaseError):  # what was known is used until the database is back
                 self._nodes = await sync_to_async(self._ready)()
                 self._read = time.monotonic()
-        return sorted(self._nodes)
+        names = await self._placed(request.tenant or self.tenant, request.label or "")
+        return sorted(self._nodes.keys() & names)
+
+    async def _placed(self, tenant: str, label: str) -> set[str]:
+        """Names of the nodes where the namespace of such requests may be."""
+        at, names = self._open.get((tenant, label), (-NODES_SECONDS, set[str]()))
+        if time.monotonic() - at > NODES_SECONDS:
+            with contextlib.suppress(DatabaseError, Problem):  # a tenant that is gone has no node
+                names = await sync_to_async(self._allowed)(tenant, label)
+                self._open[tenant, label] = time.monotonic(), names
+        return names
+
+    def _allowed(self, tenant: str, label: str) -> set[str]:
+        close_old_connections()
+        digest = bytes(self._namespace(tenant, label).digest)
+        by_id = {node.id: node.name for node in self._nodes.values()}
+        return {by_id[node] for node in open_nodes(digest, by_id)}
+
+    def _namespace(self, tenant: str, label: str) -> OfGeneration:
+        if (tenant, label) not in self._namespaces:
+            self._namespaces[tenant, label] = namespace_resolve(tenant=tenant, model=self.model, label=label)
+        return self._namespaces[tenant, label]
 
     def _ready(self) -> dict[str, Node]:
         close_old_connections()  # a replay outlives restarts of PostgreSQL
@@ -98,7 +122,5 @@ class ReferenceFleet:
 
     def _mint(self, node: Node, tenant: str, label: str) -> dict[str, object]:
         close_old_connections()
-        if (tenant, label) not in self._namespaces:
-            self._namespaces[tenant, label] = namespace_resolve(tenant=tenant, model=self.model, label=label)
-        made = node_ticket(node=node, namespace=self._namespaces[tenant, label], now=datetime.now(UTC))
+        made = node_ticket(node=node, namespace=self._namespace(tenant, label), now=datetime.now(UTC))
         return {name: getattr(made, name) for name in made.__struct_fields__}

@@ -28,8 +28,8 @@ class NodeUnreachable(Exception):
 class Fleet(Protocol):
     """What a replay needs of the nodes, real or simulated."""
 
-    async def nodes(self) -> Sequence[str]:
-        """Names of the nodes that may get requests now."""
+    async def nodes(self, request: TraceRequest) -> Sequence[str]:
+        """Names of the nodes that may get this request now, by state and by the rules of its tenant."""
 
     async def submit(self, node: str, request: TraceRequest) -> Outcome:
         """Carry the request out. Raises NodeUnreachable if the node cannot."""
@@ -120,7 +120,7 @@ async def replay(
 
 async def _carry_out(request: TraceRequest, fleet: Fleet, totals: Totals) -> None:
     """On the preferred node, else on the next one that answers."""
-    for rank, node in enumerate(rendezvous(placement_key(request), await fleet.nodes())):
+    for rank, node in enumerate(rendezvous(placement_key(request), await fleet.nodes(request))):
         try:
             outcome = await fleet.submit(node, request)
         except NodeUnreachable as e:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -286,7 +285,7 @@ def command_order(
             expires_at=at + timedelta(seconds=COMMAND_SECONDS),
             due_at=at,
         )
-        transaction.on_commit(partial(_wake_sender, str(step)), using=plane(), robust=True)
+        transaction.on_commit(lambda: _wake_sender(str(step)), using=plane(), robust=True)
     return command
 
 

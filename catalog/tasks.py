@@ -7,7 +7,7 @@ from uuid import UUID
 
 from celery import shared_task  # type: ignore[import-untyped]
 
-from catalog import fleet
+from catalog import epochs, fleet, refused
 
 HOLDER = f"{socket.gethostname()}/{os.getpid()}"
 
@@ -29,3 +29,15 @@ def commands_due() -> None:
 def nodes_reconcile() -> None:
     """Nodes are as they were heard."""
     fleet.nodes_reconcile(now=datetime.now(UTC))
+
+
+@shared_task(name="catalog.attempts_tell")  # type: ignore[untyped-decorator]
+def attempts_tell() -> None:
+    """What nodes did not take is in the trail."""
+    refused.attempts_tell(now=datetime.now(UTC))
+
+
+@shared_task(name="catalog.epoch_bytes_tell")  # type: ignore[untyped-decorator]
+def epoch_bytes_tell() -> None:
+    """What the fleet holds of each model epoch is known."""
+    epochs.epoch_bytes_tell(now=datetime.now(UTC))

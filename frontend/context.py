@@ -31,6 +31,31 @@ RAIL = (
     Entry("observe", "page-overview", "overview", pgettext_lazy("page", "Overview"), "o", frozenset({"page-overview"})),
     Entry("observe", "page-map", "map", pgettext_lazy("page", "Map"), "m", frozenset({"page-map"})),
     Entry("observe", "page-nodes", "node", pgettext_lazy("page", "Nodes"), "a", frozenset({"page-nodes", "page-node"})),
+    Entry(
+        "observe",
+        "page-epochs",
+        "epoch",
+        pgettext_lazy("page", "Epochs"),
+        "e",
+        frozenset({"page-epochs", "page-rollout"}),
+    ),
+    Entry(
+        "govern",
+        "page-tenants",
+        "tenant",
+        pgettext_lazy("page", "Tenants"),
+        "n",
+        frozenset({"page-tenants", "page-tenant", "page-tenant-new", "page-tenant-change", "page-tenant-quotas"}),
+    ),
+    Entry("govern", "page-portal", "tenant", pgettext_lazy("page", "My cache"), "h", frozenset({"page-portal"})),
+    Entry(
+        "system",
+        "page-settings",
+        "admin",
+        pgettext_lazy("page", "Settings"),
+        "s",
+        frozenset({"page-settings", "page-person-new", "page-person", "page-share-new", "page-share-group"}),
+    ),
     Entry("system", "page-ui", "docs", pgettext_lazy("page", "Components"), "u", frozenset({"page-ui"})),
     Entry(
         "system",
@@ -42,9 +67,23 @@ RAIL = (
     ),
 )
 """Only pages that exist. A later page adds its line here and nothing else."""
-GROUPS = {"observe": _("Observe"), "system": _("System")}
+GROUPS = {"observe": _("Observe"), "govern": _("Govern"), "system": _("System")}
 LANGUAGES = {"en": ("en", "EN", "zh-hans"), "zh-hans": ("zh-Hans", "中文", "en")}
 """Language → (tag of `<html lang>`, what the switch shows, the other language)."""
+
+
+def home(principal: Principal | None) -> str:
+    """Where somebody begins: a tenant's own people at their portal, all others at the overview."""
+    if principal and principal.tenant_slug:
+        return reverse("page-portal", args=[principal.tenant_slug])
+    return reverse("page-overview")
+
+
+def where(entry: Entry, principal: Principal | None) -> str:
+    """The address behind an entry; "" = it is not for this caller. The portal is one's own tenant's."""
+    if entry.route == "page-portal":
+        return home(principal) if principal and principal.tenant_slug else ""
+    return reverse(entry.route)
 
 
 def version() -> str:
@@ -75,14 +114,15 @@ def console(request: HttpRequest) -> dict[str, Any]:
     language = get_language() or "en"
     tag, shown, other = LANGUAGES.get(language, LANGUAGES["en"])
     entries: list[dict[str, Any]] = [
-        {"entry": e, "url": reverse(e.route), "current": here in e.within}
+        {"entry": e, "url": address, "current": here in e.within}
         for e in RAIL
-        if (rule := rule_for(e.route, "GET")) and rule.allows(principal)
+        if (rule := rule_for(e.route, "GET")) and rule.allows(principal) and (address := where(e, principal))
     ]
     return {
         "console": {
             "groups": [(word, [e for e in entries if e["entry"].group == key]) for key, word in GROUPS.items()],
             "entries": entries,
+            "home": home(principal),
             "principal": principal,
             "initials": initials(principal.name if principal else ""),
             "roles": sorted(principal.roles) if principal else [],

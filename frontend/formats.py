@@ -111,3 +111,16 @@ def joined(words: list[str]) -> str:
         return "".join(words)
     last = pgettext("list", "%(head)s and %(last)s")
     return last % {"head": pgettext("list", ", ").join(words[:-1]), "last": words[-1]}
+
+
+def either(words: list[str]) -> str:
+    """A list of names of which one is enough."""
+    if len(words) <= 1:
+        return "".join(words)
+    last = pgettext("list", "%(head)s or %(last)s")
+    return last % {"head": pgettext("list", ", ").join(words[:-1]), "last": words[-1]}
+
+
+def day(moment: dt.datetime | None) -> str | SafeString:
+    """The day in UTC, for what is far away."""
+    return unknown() if moment is None else moment.astimezone(dt.UTC).strftime("%Y-%m-%d")

@@ -1,17 +1,50 @@
 """All addresses of pages. Each is registered with the roles that may see it; a link exists only to what is here."""
 
-from frontend import views
+from typing import Any
+
+from allauth.socialaccount.providers.openid_connect import views as openid
+
+from frontend import accounts, views
+from frontend.tenancy.urls import urlpatterns as tenancy_routes
 from kvconsole.infra.access import ANY, PUBLIC, audited, counted, route
 
 FLEET_ROLES = ("viewer", "operator", "destructive-operator", "approver", "auditor")
 
+SAFE: dict[str, Any] = {"GET": counted(ANY)}
+MANAGE: dict[str, Any] = {"step_up": True, "scope": "account:manage"}
+PROVEN: dict[str, Any] = {"GET": counted(ANY, **MANAGE), "POST": audited(ANY, **MANAGE)}
+DOOR: dict[str, Any] = {"GET": counted(PUBLIC), "POST": audited(PUBLIC)}
+GONE: dict[str, Any] = {"POST": PROVEN["POST"]}
+# Names without `page-` are those that allauth itself looks up.
+account_routes = [
+    route("login", accounts.LogIn.as_view(), "page-login", **DOOR),
+    route("login", accounts.LogIn.as_view(), "account_login", **DOOR),
+    route("login/factor", accounts.SecondFactor.as_view(), "mfa_authenticate", **DOOR),
+    route("login/passkey", accounts.PasskeyLogIn.as_view(), "mfa_login_webauthn", **DOOR),
+    route("login/refused", accounts.provider_refused, "socialaccount_login_error", GET=counted(PUBLIC)),
+    route("login/cancelled", accounts.provider_refused, "socialaccount_login_cancelled", GET=counted(PUBLIC)),
+    route("login/with/<str:provider_id>", openid.login, "openid_connect_login", GET=counted(PUBLIC)),
+    route("login/with/<str:provider_id>/back", openid.callback, "openid_connect_callback", GET=audited(PUBLIC)),
+    route("logout", accounts.LogOut.as_view(), "page-logout", POST=audited(ANY)),
+    route("invitation", accounts.Invitation.as_view(), "page-invitation", **DOOR),
+    route("invitation/<str:token>", accounts.Invitation.as_view(), "page-invitation-link", GET=counted(PUBLIC)),
+    route("account", accounts.Account.as_view(), "page-account", **SAFE),
+    route("account/confirm", accounts.Confirm.as_view(), "page-confirm", **SAFE, POST=audited(ANY)),
+    route("account/password", accounts.Password.as_view(), "page-password", **PROVEN),
+    route("account/totp", accounts.Totp.as_view(), "mfa_activate_totp", **PROVEN),
+    route("account/totp/remove", accounts.FactorRemove.as_view(), "mfa_deactivate_totp", **GONE),
+    route("account/passkeys", accounts.Passkeys.as_view(), "mfa_add_webauthn", **PROVEN),
+    route("account/passkeys/<int:pk>/remove", accounts.FactorRemove.as_view(), "mfa_remove_webauthn", **GONE),
+    route("account/recovery-codes", accounts.RecoveryCodes.as_view(), "mfa_view_recovery_codes", **PROVEN),
+    route("account/links/remove", accounts.Unlink.as_view(), "page-unlink", **GONE),
+]
 urlpatterns = [
     route("", views.overview, "page-overview", GET=counted(*FLEET_ROLES)),
     route("map", views.fleet_map, "page-map", GET=counted(*FLEET_ROLES)),
     route("nodes", views.nodes, "page-nodes", GET=counted(*FLEET_ROLES)),
     route("nodes/<str:name>", views.node, "page-node", GET=counted(*FLEET_ROLES)),
-    route("login", views.LogIn.as_view(), "page-login", GET=counted(PUBLIC), POST=audited(PUBLIC)),
-    route("logout", views.LogOut.as_view(), "page-logout", POST=audited(ANY)),
+    *account_routes,
+    *tenancy_routes,
     route("preferences", views.preferences, "page-preferences", POST=counted(PUBLIC)),
     route("docs/ui", views.component_sheet, "page-ui", GET=counted(PUBLIC)),
     route("docs/problems", views.problems, "page-problems", GET=counted(PUBLIC)),

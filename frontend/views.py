@@ -1,13 +1,10 @@
 """Answers pages: who may is in the registry (`urls`), what is shown in `pages`, how in the templates."""
 
 import sys
-import time
-from typing import Any
 
 from csp.decorators import csp_update
 from django.conf import settings
-from django.contrib.auth import views as auth_views
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
@@ -16,13 +13,11 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 
 from catalog import selectors
-from frontend import pages, preference, wording
+from frontend import context, formats, pages, preference, wording
 from frontend.problems import PROBLEMS
 from frontend.problems import problem as meaning
 from kvconsole.infra import rest
-from kvconsole.infra.access import plane, principal_of
-from tenants.authentication import user_principal
-from tenants.services import logged_in, logged_out, login_refused
+from kvconsole.infra.access import principal_of, rule_for
 
 
 @never_cache
@@ -60,37 +55,7 @@ def node(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "frontend/node.html", pages.node(now, view, span if span in pages.NODE_RANGES else "1h"))
 
 
-# --- who, and how they like it --------------------------------------------------------------------------------------
-
-
-class LogIn(auth_views.LoginView):
-    """The log-in; whoever comes logged in goes on."""
-
-    template_name = "frontend/login.html"
-    redirect_authenticated_user = True
-
-    def form_valid(self, form: Any) -> HttpResponse:
-        """Logged in, with the language and theme the person chose before."""
-        with transaction.atomic(using=plane()):
-            logged_in(who=user_principal(form.get_user()))
-            response = super().form_valid(form)
-        preference.restore(response, form.get_user())
-        return response
-
-    def form_invalid(self, form: Any) -> HttpResponse:
-        """Asked again."""
-        login_refused(username=form.data.get("username", ""), now=time.monotonic())
-        return super().form_invalid(form)
-
-
-class LogOut(auth_views.LogoutView):
-    """The session ends."""
-
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Logged out."""
-        if who := principal_of(request):
-            logged_out(who=who)
-        return super().post(request, *args, **kwargs)
+# --- how they like it -------------------------------------------------------------------------------------------------
 
 
 def preferences(request: HttpRequest) -> HttpResponse:
@@ -127,26 +92,38 @@ def problem(request: HttpRequest, code: str) -> HttpResponse:
 # --- refusals as pages ----------------------------------------------------------------------------------------------
 
 
-def _refusal(request: HttpRequest, code: str, status: int) -> HttpResponse:
-    context = {"code": code, "problem": PROBLEMS[code], "status": status, "request_id": rest.request_id()}
-    return render(request, "frontend/error.html", context, status=status)
+def refusal(request: HttpRequest, code: str, status: int) -> HttpResponse:
+    """The page that says what a code means."""
+    shown = {"code": code, "problem": meaning(code), "status": status, "request_id": rest.request_id()}
+    return render(request, "frontend/error.html", {**shown, "needed": needed(request)}, status=status)
+
+
+def needed(request: HttpRequest) -> str:
+    """The roles that may do what was asked for, in words; "" = it is for everybody, or nothing."""
+    match = request.resolver_match
+    rule = rule_for(match.url_name if match else None, request.method or "")
+    roles = [str(word) for role, word in wording.USER_ROLES.items() if rule and role in rule.roles]
+    return formats.either(roles)
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponseBase:
     """A page for people, problem+json for programs."""
     if request.path.startswith("/api/") or "text/html" not in request.headers.get("Accept", ""):
         return rest.not_found(request, exception)
-    return _refusal(request, "not-found", 404)
+    return refusal(request, "not-found", 404)
 
 
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """Names the roles that may see the page, and who grants them."""
-    return _refusal(request, "forbidden", 403)
+    """Names the roles that may see the page, and who grants them; a tenant's own people begin at their portal."""
+    principal = principal_of(request)
+    if principal and principal.tenant_slug and request.path == "/":
+        return HttpResponseRedirect(context.home(principal))
+    return refusal(request, "forbidden", 403)
 
 
 def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
     """The form was older than the session."""
-    return _refusal(request, "csrf-failed", 403)
+    return refusal(request, "csrf-failed", 403)
 
 
 def broken(request: HttpRequest) -> HttpResponseBase:
@@ -155,5 +132,5 @@ def broken(request: HttpRequest) -> HttpResponseBase:
     code, status = ("unavailable", 503) if away else ("internal", 500)
     if request.path.startswith("/api/"):
         return rest.problem_response(rest.Problem(code))
-    context = {"code": code, "problem": PROBLEMS[code], "status": status, "request_id": rest.request_id()}
-    return render(None, "frontend/error_bare.html", context, status=status)
+    shown = {"code": code, "problem": PROBLEMS[code], "status": status, "request_id": rest.request_id()}
+    return render(None, "frontend/error_bare.html", shown, status=status)

@@ -65,6 +65,7 @@ USER_ROLES: dict[str, Text] = {
     "auditor": pgettext_lazy("user role", "auditor"),
     "tenant-admin": pgettext_lazy("user role", "tenant administrator"),
     "tenant-member": pgettext_lazy("user role", "tenant member"),
+    "gateway": pgettext_lazy("user role", "gateway"),
 }
 EVICTION_REASONS: dict[str, Text] = {
     "watermark": pgettext_lazy("eviction reason", "watermark"),

@@ -5,9 +5,12 @@ answered with an exception.
 """
 
 import os
+import time
 import warnings
 from typing import Any
 
+# Each request has a thread of its own here, so connections that belonged to threads would be made for each request.
+os.environ.setdefault("KVC_DB_POOL", "20")
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", f"kvconsole.settings.{os.environ.get('KVC_ENV', 'dev')}")
 
 from django.core.asgi import get_asgi_application
@@ -20,8 +23,12 @@ from channels.sessions import SessionMiddlewareStack  # type: ignore[import-unty
 from django.urls import re_path
 
 from catalog.consumers import websocket_urlpatterns
-from kvconsole.plumbing import refuse_bad_start
+from catalog.rates import unlimited
+from kvconsole.infra import rate
+from kvconsole.infra.access import Principal
+from kvconsole.plumbing import REQUESTS, refuse_bad_start
 from routing.replica import replica
+from tenants.hot import Hot
 
 # WhiteNoise answers with files, whose iterators are synchronous; they are small and compressed ahead, or from memory.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
@@ -35,8 +42,22 @@ async def nobody(scope: dict[str, Any], receive: Any, send: Any) -> None:
     await send({"type": "websocket.close", "code": 4404})
 
 
+policies = rate.policies()
+
+
+def admit(caller: Principal) -> dict[str, str] | None:
+    """Charges a call that `tenants.hot` answers as the middleware would; None: the middleware has to decide."""
+    if caller.tenant_id is not None and not unlimited(caller.tenant_id):
+        return None
+    verdicts = rate.charge(caller, policies, now=time.monotonic())
+    if any(v.wait for v in verdicts):
+        return None
+    REQUESTS.labels("POST", "api/v1/namespaces:resolve", "200").inc()
+    return rate.told(verdicts)
+
+
 rest = re_path(r"", nobody)  # type: ignore[arg-type]
 sockets = URLRouter([*websocket_urlpatterns, rest])
 application = ProtocolTypeRouter(
-    {"http": pages, "websocket": AllowedHostsOriginValidator(SessionMiddlewareStack(sockets))}
+    {"http": Hot(pages, admit=admit), "websocket": AllowedHostsOriginValidator(SessionMiddlewareStack(sockets))}
 )

@@ -19,6 +19,9 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.imports = [name for name in TASKS if importlib.util.find_spec(name)]
 app.conf.beat_schedule = {
     "nodes are as they were heard": {"task": "catalog.nodes_reconcile", "schedule": 1.0, "options": {"expires": 5}},
+    "what nodes did not take is told": {"task": "catalog.attempts_tell", "schedule": 2.0, "options": {"expires": 10}},
+    "bytes of epochs": {"task": "catalog.epoch_bytes_tell", "schedule": 15.0, "options": {"expires": 30}},
+    "share groups end": {"task": "tenants.share_groups_sweep", "schedule": 1.0, "options": {"expires": 5}},
     "orders nobody was woken for": {"task": "catalog.commands_due", "schedule": 2.0, "options": {"expires": 10}},
 }
 

@@ -3,22 +3,26 @@
 A URL belongs to the app that answers it; this file only composes.
 """
 
-from typing import Any
-
 from django.urls import include, path
-from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
+from kvconsole import apidocs
 from kvconsole.infra.access import PUBLIC, counted, route
 
-API = ("tenants.api_v1", "catalog.api_v1", "catalog.map_api", "routing.api_v1")
-
-OPEN: dict[str, Any] = {"authentication_classes": [], "permission_classes": []}
-PAGE = {"template_name": "kvconsole/api_docs.html"}
+API = (
+    "audit.api_v1",
+    "tenants.api_reuse",
+    "tenants.api_v1",
+    "tenants.api_people",
+    "catalog.api_v1",
+    "catalog.api_tenancy",
+    "catalog.map_api",
+    "routing.api_v1",
+)
 
 
 urlpatterns = [
-    route("api/schema", SpectacularJSONAPIView.as_view(**OPEN), "schema", GET=counted(PUBLIC)),
-    route("api/docs", SpectacularSwaggerSplitView.as_view(**OPEN, **PAGE), "api-docs", GET=counted(PUBLIC)),
+    route("api/schema", apidocs.schema, "schema", GET=counted(PUBLIC)),
+    route("api/docs", apidocs.page, "api-docs", GET=counted(PUBLIC)),
     *(path("api/v1/", include(module)) for module in API),
     path("", include("frontend.urls")),
 ]

@@ -96,6 +96,10 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     fence_seq: int = 0
     allowances: int = 0
     refused: list[dict[str, Any]] = []
+    """What the agent has not taken: {ns, tier, reason, count}."""
+    life: str = ""
+    refused_seq: int = 0
+    """Number of the batch in `refused` within a life of the agent; one that comes again is the same and counts once."""
 
 
 class Fence(msgspec.Struct, frozen=True, kw_only=True):

@@ -91,7 +91,7 @@ def kv_sizes(
     """
     if tensor_parallel < 1:
         raise ConfigError("tensor-parallel", "must be at least 1")
-    text = _text(config)
+    text = text_part(config)
     per_number = _bytes_per_number(text, kv_dtype, scales)
     groups: dict[tuple[str, int | None, int, Fraction, int], int] = {}
     for kind, window, ratio, numbers, fixed in _layers(text, tensor_parallel):
@@ -125,12 +125,34 @@ def per_head_bytes(budgets: Sequence[float], *, head_dim: int, kv_dtype: str) ->
     return _whole(total)
 
 
-def _text(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The config of the language model within a config; a multimodal one may hold it under a name of its own."""
     for name in ("text_config", "llm_config", "language_config", "thinker_config"):
         inner = config.get(name)
         if isinstance(inner, Mapping) and "num_hidden_layers" not in config:
-            return _text(inner)
+            return text_part(inner)
     return config
+
+
+_SAME_DTYPE: Mapping[str, str] = {
+    "fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp8": "fp8_e4m3",
+    "float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2",
+}  # fmt: skip
+"""Other names of the same number format."""
+
+
+def cache_dtype(config: Mapping[str, Any], kv_dtype: str = "auto") -> str:
+    """The one name of the cache's number format; "auto" = the model's.
+
+    Raises:
+        ConfigError: it is unknown.
+    """
+    if kv_dtype == "auto":
+        text = text_part(config)
+        kv_dtype = str(text.get("torch_dtype") or text.get("dtype") or "bfloat16")
+    _bits(kv_dtype)
+    name = kv_dtype.removeprefix("torch.").lower()
+    return _SAME_DTYPE.get(name, name)
 
 
 def _bits(dtype: str) -> int:
@@ -141,9 +163,7 @@ def _bits(dtype: str) -> int:
 
 
 def _bytes_per_number(text: Mapping[str, Any], kv_dtype: str, scales: Scales | None) -> Fraction:
-    if kv_dtype == "auto":
-        kv_dtype = str(text.get("torch_dtype") or text.get("dtype") or "bfloat16")
-    size = Fraction(_bits(kv_dtype), 8)
+    size = Fraction(_bits(cache_dtype(text, kv_dtype)), 8)
     return size + (Fraction(scales.bits, 8 * scales.every) if scales else 0)
 
 

@@ -6,7 +6,6 @@ leases. Called by `__main__`.
 """
 
 import asyncio
-import contextlib
 import secrets
 import time
 from collections import Counter
@@ -15,10 +14,11 @@ from typing import Any
 
 import httpx
 
-from kvcore.blocks import TIERS, Tier
+from kvcore.blocks import Tier
 from kvcore.events import Load
 from kvcore.keys import unpack
 from kvcore.messages import Command, SourcePosition
+from kvcore.residency import REASONS
 from nodeagent.config import Config, Home
 from nodeagent.engines.base import Request, Result
 from nodeagent.engines.reference import ReferenceEngine
@@ -70,7 +70,7 @@ class Agent:
         self.refused: Counter[tuple[str, str]] = Counter()
         """Requests not taken, by (namespace hex, code), since the last heartbeat."""
         self._worker = ThreadPoolExecutor(1, "blocks")
-        self._waiting, self._request_ms = 0, 0.0
+        self._waiting, self._request_ms, self._policy = 0, 0.0, 0
         self._told: dict[str, tuple[float, list[Any]]] = {}
         self._due = {"load": 0.0, "upkeep": 0.0}
 
@@ -142,7 +142,7 @@ class Agent:
         finally:
             self._waiting -= len(requests)
         for request, result in zip(requests, results, strict=True):
-            if result.code:
+            if result.code and result.code not in REASONS:  # those are counted in blocks, where they are refused
                 self.refused[request.ns.hex(), result.code] += 1
         return results
 
@@ -157,7 +157,7 @@ class Agent:
     def _leased(self, request: Request) -> bool:
         """Whether asking for leases cannot help: there is one, or the generation is fenced."""
         leased = any(x.ns == request.ns and x.gen == request.gen for x in self.ring.live())
-        return leased or self.ring.fenced(request.ns, request.gen)
+        return leased or self.ring.fenced(request.ns, request.gen) or bool(self.pool.budget.shut(request.ns))
 
     async def inventory(self) -> dict[str, Any]:
         """Everything held, per source, tier, namespace, generation and group; keys in hex."""
@@ -209,13 +209,15 @@ class Agent:
             },
             "dropped_blocks": {f"{t.value}/{r}": n for (t, r), n in pool.dropped.copy().items()},
             "refused_blocks": dict(pool.refused_blocks),
+            "not_taken_blocks": {f"{t}/{why}": n for (t, why), n in pool.budget.refused_ever.copy().items()},
+            "allowances": self.media.relief.version,
             "open_steps": len(self.journal.open_steps()),
         }  # fmt: skip
 
     def _idle(self) -> bool:
         """Nothing is being done, and everything that was done is known to the console."""
         pool = self.pool
-        full = any(pool.gates[n].relieving(t.used_bytes) for n, t in pool.tiers.items())
+        full = any(map(pool.relieving, pool.tiers))
         return not (full or self._waiting or self.engine.running) and all(b.idle for b in self.media.outboxes)
 
     def _tier(self, name: Tier, now: float) -> dict[str, Any]:
@@ -263,21 +265,24 @@ class Agent:
 
     # What answers bring
 
-    def _allow(self, allowances: dict[str, Any]) -> None:
-        """Takes quotas: `{"version": n, "quotas": {namespace hex: {tier: bytes}}}`; what is malformed is left out."""
-        quotas: dict[tuple[bytes, Tier], int] = {}
-        given = allowances.get("quotas")
-        for ns, tiers in given.items() if isinstance(given, dict) else ():
-            for tier, limit in tiers.items() if isinstance(tiers, dict) else ():
-                if tier in TIERS and isinstance(limit, int):
-                    with contextlib.suppress(ValueError):
-                        quotas[bytes.fromhex(ns), Tier(tier)] = limit
-        self.media.relief.quotas = quotas
+    def _allow(self, allowances: dict[str, Any]) -> bool:
+        """Takes allowances; True once nothing is above them, which is when they count as applied."""
+        told = allowances.get("policy")
+        if isinstance(told, int) and told > self._policy:
+            self._policy = told
+            self.keeper.hurry()
+        return self.media.relief.allow(allowances)
 
     def _refused(self) -> list[dict[str, Any]]:
+        """What was refused since the last call: requests by code, blocks by what bars them."""
         counted, self.refused = self.refused, Counter()
+        with self.pool.lock:
+            blocks, self.pool.budget.refused = self.pool.budget.refused, Counter()
         top = Tier(self.pool.order[0]).value
-        return [{"ns": ns, "tier": top, "reason": code, "count": n} for (ns, code), n in counted.most_common(256)]
+        requests = [{"ns": ns, "tier": top, "reason": code, "count": n} for (ns, code), n in counted.items()]
+        return requests + [
+            {"ns": ns.hex(), "tier": tier.value, "reason": why, "count": n} for (ns, tier, why), n in blocks.items()
+        ]
 
     async def close(self) -> None:
         """Everything is released; what was not acknowledged is told again by the next life."""

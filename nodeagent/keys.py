@@ -13,7 +13,9 @@ from datetime import datetime
 import httpx
 import msgspec
 
+from kvcore.blocks import TIERS
 from kvcore.messages import Fence
+from nodeagent.budget import Policy, policies_of
 from nodeagent.tiers.base import LeaseOver
 
 ASK_AGAIN_SECONDS = 1.0
@@ -30,6 +32,11 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     enc: bytes
     salt_tag: bytes
     until: float
+    tenant: str = ""
+    barred: dict[str, str] = {}
+    """Tiers that may not hold its blocks, and why."""
+    metered: bool = False
+    """Its tenant's bytes are limited: without an allowance nothing of it is kept."""
 
 
 class _LeaseLine(msgspec.Struct, frozen=True):
@@ -39,6 +46,15 @@ class _LeaseLine(msgspec.Struct, frozen=True):
     until: str | float
     block_tokens: int = 16
     salt_tag: str = ""
+    tenant: str = ""
+    barred: dict[str, str] = {}
+    metered: bool = False
+
+
+class _DeniedLine(msgspec.Struct, frozen=True):
+    namespace: str
+    tenant: str
+    reason: str
 
 
 class _FenceLine(msgspec.Struct, frozen=True):
@@ -51,6 +67,7 @@ class _LeaseAnswer(msgspec.Struct, frozen=True):
     fence_seq: int = 0
     fences_after: list[_FenceLine] = []
     ticket_key: str | None = None
+    denied: list[_DeniedLine] = []
 
 
 class KeyRing:
@@ -63,6 +80,8 @@ class KeyRing:
         """Today's, and the one before it for tickets still on their way."""
         self.on_fence: Callable[[], None] = lambda: None
         """Called before new fences are acknowledged."""
+        self.on_policies: Callable[[dict[bytes, Policy]], None] = lambda policies: None
+        """Called with what leases say of their namespaces, before they can be used."""
         self._clock = clock
         self._lock = threading.Lock()
         self._leases: dict[tuple[bytes, int], Lease] = {}
@@ -97,11 +116,21 @@ class KeyRing:
 
     def grant(self, leases: Iterable[Lease]) -> None:
         """Takes new leases; those of fenced generations are not taken."""
+        leases = list(leases)
+        self.on_policies(policies_of((x.ns, x.tenant, x.barred, x.metered) for x in leases))
         with self._lock:
             for lease in leases:
                 self._ended = False
                 if not self.fenced(lease.ns, lease.gen):
                     self._leases[lease.ns, lease.gen] = lease
+
+    def deny(self, denied: Iterable[tuple[bytes, str, str]]) -> None:
+        """Namespaces (with tenant and reason) of which nothing may be here: their leases end, what is here leaves."""
+        lines = list(denied)
+        shut = {ns for ns, _, _ in lines}
+        with self._lock:
+            self._leases = {k: x for k, x in self._leases.items() if k[0] not in shut}
+        self.on_policies(policies_of((ns, tenant, dict.fromkeys(TIERS, why), False) for ns, tenant, why in lines))
 
     def fence(self, fence_seq: int, fences: Iterable[Fence]) -> None:
         """Raises `min_gen`s and drops the leases below them; acknowledged only when that is done."""
@@ -145,6 +174,7 @@ class LeaseKeeper:
         self._asked, self._turn = 0.0, asyncio.Lock()
         self.failures = 0
         """Requests in a row that brought nothing."""
+        self._hurry = False
 
     async def renew(self) -> bool:
         """Leases asked for after this call began, at most one request a second; True if they came.
@@ -168,23 +198,29 @@ class LeaseKeeper:
             parsed = msgspec.json.decode(answer.content, type=_LeaseAnswer)
             leases = [_lease(line) for line in parsed.leases]
             fences = [Fence(ns=bytes.fromhex(f.namespace), min_gen=int(f.min_gen)) for f in parsed.fences_after]
+            denied = [(bytes.fromhex(d.namespace), d.tenant, d.reason) for d in parsed.denied]
         except (httpx.HTTPError, msgspec.DecodeError, ValueError, KeyError):
             self.failures += 1
             return False
         self.failures = 0
         await asyncio.to_thread(self._ring.fence, parsed.fence_seq, fences)
-        self._ring.grant(leases)
+        await asyncio.to_thread(self._ring.deny, denied)
+        await asyncio.to_thread(self._ring.grant, leases)
         if parsed.ticket_key is not None:
             key = bytes.fromhex(parsed.ticket_key)
             self._ring.ticket_keys = (key, *[k for k in self._ring.ticket_keys if k != key][:1])
         return True
 
+    def hurry(self) -> None:
+        """What leases say of their namespaces is out of date: they are renewed now."""
+        self._hurry = True
+
     async def keep(self) -> None:
         """Renews when it is due; for ever."""
         while True:
             self._ring.expire()
-            if self._ring.due():
-                await self.renew()
+            if self._ring.due() or self._hurry:
+                self._hurry = not await self.renew() and self._hurry
             await asyncio.sleep(ASK_AGAIN_SECONDS if self.failures < 5 else 5.0)
 
 
@@ -193,6 +229,7 @@ def _lease(line: _LeaseLine) -> Lease:
         ns=bytes.fromhex(line.namespace), gen=line.generation, block_tokens=line.block_tokens,
         blk=bytes.fromhex(line.subkeys["blk"]), enc=bytes.fromhex(line.subkeys["enc"]),
         salt_tag=bytes.fromhex(line.salt_tag), until=_seconds(line.until),
+        tenant=line.tenant, barred=line.barred, metered=line.metered,
     )  # fmt: skip
 
 

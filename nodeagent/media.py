@@ -8,6 +8,7 @@ import time
 import uuid
 
 from kvcore.blocks import VOLATILE, Tier
+from nodeagent.budget import Budget
 from nodeagent.config import Config, Home
 from nodeagent.demotion import Relief
 from nodeagent.keys import KeyRing
@@ -37,9 +38,11 @@ class Media:
         boxes = {n: remote_box if n is Tier.REMOTE else engine_box for n in names}
         configs = {Tier(n): t for n, t in config.tiers.items()}
         policy = Policy(config.policy, Curve(*config.prefill_curve))
-        self.pool = Pool(stores, configs, boxes, policy, is_fenced=ring.fenced)
+        budget = Budget(block_bytes=config.block_bytes, slot_bytes=HEADER_BYTES + config.block_bytes)
+        self.pool = Pool(stores, configs, boxes, policy, is_fenced=ring.fenced, budget=budget)
         self.pool.on_reset = self._new_life
         self.relief = Relief(self.pool)
+        ring.on_policies = self.relief.learn
         self.outboxes = [engine_box] + ([remote_box] if self.remote is not None else [])
         for box in self.outboxes:
             box.lister = Listing(self.pool, [n for n in names if boxes[n] is box])

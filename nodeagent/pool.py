@@ -14,13 +14,17 @@ from kvcore.blocks import BlockState, Tier
 from kvcore.events import Item, Mark
 from kvcore.keys import KEY_BYTES
 from kvcore.messages import DigestLine
+from kvcore.quotas import Verdict
+from kvcore.residency import QUOTA
+from nodeagent.budget import Budget
 from nodeagent.config import TierConfig
+from nodeagent.lines import Lines
 from nodeagent.outbox import Outbox
 from nodeagent.runs import Copy, Run, Space
 from nodeagent.telling import Teller
 from nodeagent.tiers.base import BlockRefused, LeaseOver, RunMeta, TierDown, TierFull, TierReset, TierStore
 from nodeagent.tiers.memory import MemoryTier
-from nodeagent.watermarks import REUSE_FLOOR, Admission, Gate, Policy, Queue
+from nodeagent.watermarks import REUSE_FLOOR, Admission, Gate, Policy
 
 REMOTE_PAUSE_SECONDS = 5.0
 """How long a medium that did not answer is left alone, so that it cannot hold up requests."""
@@ -29,8 +33,12 @@ REMOTE_PAUSE_SECONDS = 5.0
 class Room(Protocol):
     """What makes room; `nodeagent.demotion.Relief` puts itself here."""
 
-    def make_room(self, tier: Tier, size_bytes: int, now: float) -> bool:
-        """Whether the tier has room for the bytes now."""
+    def make_room(self, tier: Tier, size_bytes: int, now: float, tenant: str = "") -> bool:
+        """Whether the tier has room for the tenant's bytes now."""
+        ...
+
+    def make_own_room(self, space: Space, tier: Tier, blocks: int, now: float) -> None:
+        """The tenant's own least value has left the tier: so many blocks more are within its limit, if they can be."""
         ...
 
 
@@ -45,6 +53,7 @@ class Pool:
         policy: Policy,
         *,
         is_fenced: Callable[[bytes, int], bool],
+        budget: Budget,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.lock = threading.RLock()
@@ -52,7 +61,8 @@ class Pool:
         self.order = [t.name for t in tiers]
         self.configs, self.outboxes, self.policy = configs, outboxes, policy
         self.gates = {n: Gate(t.capacity_bytes, configs[n].high, configs[n].low) for n, t in self.tiers.items()}
-        self.queues = {n: Queue(n, policy) for n in self.tiers}
+        self.budget = budget
+        self.queues = {n: Lines(n, policy, budget) for n in self.tiers}
         self.admission = Admission(policy)
         self.teller = Teller(outboxes)
         self.index: dict[bytes, Run] = {}
@@ -76,6 +86,7 @@ class Pool:
         if key not in self.spaces:
             self.spaces[key] = Space(ns, gen, group, block_tokens=block_tokens, block_bytes=block_bytes)
             self.spaces[key].fenced = self._is_fenced(ns, gen)
+            self.spaces[key].tenant = self.budget.tenant(ns)
         return self.spaces[key]
 
     def meta(self, space: Space, *, depth: int, parent: bytes | None, keys: bytes) -> RunMeta:
@@ -90,7 +101,7 @@ class Pool:
         return tier in self.tiers and self.down_until.get(tier, 0.0) <= now
 
     def attach(self, run: Run, tier: Tier, copy: Copy) -> None:
-        """Makes a committed copy part of the index."""
+        """Makes a committed copy part of the index. It was charged before, see `reserve`."""
         if not run.copies:
             self.runs[run.meta.version] = run
             keys = run.keys
@@ -98,12 +109,15 @@ class Pool:
                 self.index[keys[at : at + KEY_BYTES]] = run
         run.copies[tier] = copy
         run.space.count(tier, run, +1)
+        self.budget.store(run.space, tier, run.blocks)
         self.queues[tier].push(run, copy)
 
     def detach(self, run: Run, tier: Tier) -> Copy:
         """Takes a copy out of the index; a run without copies is forgotten."""
         copy = run.copies.pop(tier)
         run.space.count(tier, run, -1)
+        self.budget.store(run.space, tier, -run.blocks)
+        self.budget.charge(run.space, tier, -run.blocks)
         if not run.copies:
             del self.runs[run.meta.version]
             keys = run.keys
@@ -133,6 +147,27 @@ class Pool:
 
     # How blocks come
 
+    def reserve(self, space: Space, tier: Tier, blocks: int, now: float) -> bool:
+        """Whether the tenant may have so many more blocks there; they are charged then, until they go or `abort`.
+
+        Above its limit the tenant's own lowest value makes room, nobody else's. What is refused is counted.
+        """
+        budget = self.budget
+        if why := budget.barred(space.ns, tier):
+            budget.refuse(space.ns, tier, why, blocks)
+            return False
+        if budget.verdict(space, tier, blocks) is Verdict.EVICT:
+            self.relief.make_own_room(space, tier, blocks, now)
+        if budget.verdict(space, tier, blocks) is not Verdict.FITS:
+            budget.refuse(space.ns, tier, QUOTA, blocks)
+            return False
+        budget.charge(space, tier, blocks)
+        return True
+
+    def abort(self, space: Space, tier: Tier, blocks: int) -> None:
+        """A reservation came to nothing: what was charged for it is given back."""
+        self.budget.charge(space, tier, -blocks)
+
     def adopt(self, tier: Tier, now: float) -> int:
         """Takes over what a persistent tier still holds from an earlier process, and tells it. Answers runs."""
         count = 0
@@ -145,6 +180,7 @@ class Pool:
             copy = Copy(now)
             copy.place = place
             copy.to(BlockState.COMMITTED)
+            self.budget.charge(run.space, tier, run.blocks)
             self.attach(run, tier, copy)
             self.teller.add(run, tier)
             count += 1
@@ -165,14 +201,22 @@ class Pool:
         return one if one is not None and not others and one.meta.version == meta.version else None
 
     def commit(self, made: Sequence[tuple[Run, bytes]], now: float) -> bool:
-        """Stores new runs in the hottest tier and tells them; False if they do not fit even after making room."""
-        top = self.order[0]
-        if not self.relief.make_room(top, sum(run.meta.size_bytes for run, _ in made), now):
+        """Stores new runs of one space in the hottest tier and tells them.
+
+        False if they may not be there or do not fit even after making room; then nothing is charged for them.
+        """
+        top, space = self.order[0], made[0][0].space
+        blocks = sum(run.blocks for run, _ in made)
+        if not self.reserve(space, top, blocks, now):
             return False
         copies = [Copy(now) for _ in made]
         try:
+            if not self.relief.make_room(top, sum(run.meta.size_bytes for run, _ in made), now, space.tenant):
+                self.abort(space, top, blocks)
+                return False
             places = self.tiers[top].write([(run.meta, raw) for run, raw in made])
         except TierFull:  # blocks of another size than the arena's slots
+            self.abort(space, top, blocks)
             return False
         for (run, _), copy, place in zip(made, copies, places, strict=True):
             copy.place = place
@@ -225,7 +269,10 @@ class Pool:
             return
         raw = store.read(run.meta, copy.place)
         copy.acquire()  # making room must not evict what is being promoted
-        fits = self.relief.make_room(top, run.meta.size_bytes, now)
+        fits = self.reserve(run.space, top, run.blocks, now)
+        if fits and not self.relief.make_room(top, run.meta.size_bytes, now, run.space.tenant):
+            self.abort(run.space, top, run.blocks)
+            fits = False
         copy.release()
         if fits:
             new = Copy(now)
@@ -250,7 +297,7 @@ class Pool:
         """Forgets everything of a tier that lost it; its source begins a new life, which tells it."""
         for run in [r for r in self.runs.values() if tier in r.copies]:
             self.detach(run, tier)
-        self.queues[tier] = Queue(tier, self.policy)
+        self.queues[tier] = Lines(tier, self.policy, self.budget)
         self.teller.forget(tier)
         self.on_reset(tier, boot)
 
@@ -265,6 +312,16 @@ class Pool:
                     if run.space is space:
                         for tier, copy in run.copies.items():
                             self.queues[tier].push(run, copy)
+
+    def excess(self, tier: Tier) -> int:
+        """Bytes that must leave the tier now because it is above its high mark; arenas are apart."""
+        store, gate = self.tiers[tier], self.gates[tier]
+        gate.capacity_bytes = max(0, store.capacity_bytes - self.budget.kept(tier))
+        return gate.excess(self.budget.common_used(tier, store.used_bytes))
+
+    def relieving(self, tier: Tier) -> bool:
+        """Whether relief of the tier is due or under way."""
+        return self.gates[tier].relieving(self.budget.common_used(tier, self.tiers[tier].used_bytes))
 
     # What is told on request
 

@@ -18,11 +18,13 @@ _MASK = 2**64 - 1
 class Space:
     """One (namespace, generation, cache group) and what this node holds of it per tier."""
 
-    __slots__ = ("block_bytes", "block_tokens", "fenced", "gen", "group", "ns", "share", "totals")
+    __slots__ = ("block_bytes", "block_tokens", "fenced", "gen", "group", "ns", "share", "tenant", "totals")
 
     def __init__(self, ns: bytes, gen: int, group: int, *, block_tokens: int, block_bytes: int) -> None:
         self.ns, self.gen, self.group = ns, gen, group
         self.block_tokens, self.block_bytes = block_tokens, block_bytes
+        self.tenant = ""
+        """Whose it is, as far as leases have told; its bytes are charged to it."""
         self.fenced = False
         """Its generation is below `min_gen`: never served or published again, first to go."""
         self.share = 0.5

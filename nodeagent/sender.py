@@ -8,6 +8,7 @@ The console being away costs nothing here but waiting: outboxes keep what they m
 import asyncio
 import random
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -98,7 +99,7 @@ class Sender:
         ingest: Sequence[Ingest],
         digest_seconds: float = 10.0,
         flush_seconds: float = FLUSH_SECONDS,
-        on_allowances: Callable[[dict[str, Any]], None] = lambda allowances: None,
+        on_allowances: Callable[[dict[str, Any]], object] = lambda allowances: False,  # who cannot keep to them
         refused: Callable[[], list[dict[str, Any]]] = list,
     ) -> None:
         self.node, self.outboxes, self.ring = node, list(outboxes), ring
@@ -117,6 +118,9 @@ class Sender:
         self._last_sent: dict[tuple[int, int], float] = {}
         self._untold: Counter[tuple[tuple[str, Any], ...]] = Counter()
         """Refusals that no heartbeat has carried yet: entries without their counts."""
+        self._life, self._refused_seq = str(uuid.uuid4()), 0
+        self._telling: Counter[tuple[tuple[str, Any], ...]] = Counter()
+        """The batch of refusals `_refused_seq`; it stays as it is until the console has it, so it is counted once."""
 
     async def run(self) -> None:
         """Sends until cancelled."""
@@ -241,20 +245,26 @@ class Sender:
             ]
             for entry in self._refused():
                 self._untold[tuple((k, v) for k, v in entry.items() if k != "count")] += entry["count"]
-            if not quiet and not self._untold:
+            if not quiet and not self._untold and not self._telling:
                 continue
+            if self._untold and not self._telling:
+                self._refused_seq += 1
+                self._telling = Counter(dict(self._untold.most_common(REFUSED_MOST)))
+                self._untold -= self._telling
             for n, road in enumerate(self._roads.values()):
-                told = Counter() if n else Counter(dict(self._untold.most_common(REFUSED_MOST)))  # each is told once
+                told = Counter() if n else self._telling  # each is told to one writer
                 beat = Heartbeat(
                     sources=quiet, fence_seq=self.ring.fence_seq, allowances=self.allowances,
                     refused=[{**dict(entry), "count": count} for entry, count in told.items()],
+                    life=self._life, refused_seq=self._refused_seq if told else 0,
                 )  # fmt: skip
                 try:
                     answer = await road.post(
                         f"/api/v1/nodes/{self.node}:heartbeat", _encode(beat), seconds=BEAT_ANSWER_SECONDS
                     )
                     self.counts["heartbeat"] += 1
-                    self._untold -= told
+                    if told:
+                        self._telling = Counter()
                     await self._take(answer)
                     for box in self.outboxes if answer.inventory else ():
                         box.owe_inventory()
@@ -275,9 +285,10 @@ class Sender:
         elif answer.fence_seq:
             self.ring.fence(answer.fence_seq, ())
         version = answer.allowances.get("version")
-        if isinstance(version, int) and version > self.allowances:
-            self._on_allowances(answer.allowances)
-            self.allowances = version
+        if not isinstance(version, int) or version <= self.allowances:
+            return
+        if await asyncio.to_thread(self._on_allowances, answer.allowances) is not False:
+            self.allowances = max(self.allowances, version)  # what is not in force yet comes again with each answer
 
 
 def _speaker(box: Outbox) -> tuple[str, int]:

@@ -9,7 +9,6 @@ change the order of two runs while neither is used, so a lazy heap is exact. Cal
 import heapq
 import math
 from collections import deque
-from collections.abc import Iterator
 
 from kvcore.blocks import BlockState, Tier
 from kvcore.keys import KEY_BYTES
@@ -116,23 +115,19 @@ class Queue:
             heapq.heapify(self._heap)
         heapq.heappush(self._heap, (self._policy.rank(run), -run.depth, self._count, run, copy))
 
-    def pop(self, wanted_bytes: int) -> Iterator[tuple[Run, Copy]]:
-        """The next copies to leave, until `wanted_bytes` are together. Those in use are passed over."""
-        busy, got, taken = [], 0, set[int]()
-        while self._heap and got < wanted_bytes:
+    def best(self, busy: list[tuple[Run, Copy]]) -> tuple[float, Run, Copy] | None:
+        """Takes the next copy to leave out of the order; those in use are taken out too, into `busy`."""
+        while self._heap:
             rank, _, _, run, copy = heapq.heappop(self._heap)
-            if run.copies.get(self._tier) is not copy or id(copy) in taken:
-                continue  # it left by another way, or was pushed again when its space was fenced
+            if run.copies.get(self._tier) is not copy:
+                continue
             if self._policy.rank(run) > rank:
                 self.push(run, copy)
             elif copy.state is not BlockState.COMMITTED:
                 busy.append((run, copy))
             else:
-                got += run.meta.size_bytes
-                taken.add(id(copy))
-                yield run, copy
-        for run, copy in busy:
-            self.push(run, copy)
+                return rank, run, copy
+        return None
 
     def __len__(self) -> int:
         return len(self._heap)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -10,6 +9,7 @@ from rest_framework.views import APIView
 
 from catalog.selectors import node_names
 from kvconsole.infra.access import counted, principal_of, route
+from kvconsole.infra.calls import call
 from kvconsole.infra.rest import Strict
 from routing.replica import Found
 from routing.services import KEYS_MAX, prefix_lookup
@@ -50,15 +50,44 @@ def answer(found: Found) -> dict[str, Any]:
     }
 
 
+class OwnerOut(serializers.Serializer[Any]):
+    """Who holds it."""
+
+    node = serializers.CharField()
+    source = serializers.CharField()  # type: ignore[assignment]
+    dp_rank = serializers.IntegerField()
+    tier = serializers.CharField()
+
+
+class RunOut(serializers.Serializer[Any]):
+    """So many blocks of the prefix, counted from its beginning, are with these owners."""
+
+    depth = serializers.IntegerField()
+    owners = OwnerOut(many=True)
+
+
+class IndexOut(serializers.Serializer[Any]):
+    """How fresh the index is that answered."""
+
+    seq = serializers.IntegerField()
+    age_ms = serializers.IntegerField(allow_null=True)
+    mode = serializers.CharField()
+
+
+class LookupOut(serializers.Serializer[Any]):
+    """Answer of POST /prefixes:lookup."""
+
+    runs = RunOut(many=True)
+    index = IndexOut()
+
+
 class PrefixLookup(APIView):
     """Who holds how much of a prefix, from the in-memory index. Fenced, foreign and unknown namespaces answer alike."""
 
-    @extend_schema(request=LookupBody, responses={200: dict})
-    def post(self, request: Request) -> Response:
+    @call("prefixes_lookup", body=LookupBody, answer=LookupOut)
+    def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """Runs of (depth, owners)."""
-        body = LookupBody(data=request.data)
-        body.is_valid(raise_exception=True)
-        asked, principal = body.validated_data, principal_of(request)
+        asked, principal = fields, principal_of(request)
         assert principal is not None
         found = prefix_lookup(
             principal=principal,

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+import psycopg
 from django.db import connections
 
 from kvconsole.infra.access import FLEET_PLANE, Principal, plane
@@ -36,6 +37,7 @@ class Known(msgspec.Struct, frozen=True):
     expires_at: datetime | None
     language: str
     theme: str
+    password_initial: bool
 
 
 class NamespaceRow(msgspec.Struct, frozen=True):
@@ -83,8 +85,14 @@ def token_principal(plaintext: str) -> Principal | None:
     return as_principal(known) if known else None
 
 
-def as_principal(known: Known) -> Principal:
-    """The principal behind a look-up; the platform's own are over all tenants."""
+def as_principal(known: Known, *, proved_at: float = 0.0, methods: frozenset[str] = frozenset()) -> Principal:
+    """The principal behind a look-up; the platform's own are over all tenants.
+
+    Args:
+        known: the answer.
+        proved_at: when the person last gave a password or a second factor in this session.
+        methods: how the person did so.
+    """
     tenant_id = None if known.tenant_id == PLATFORM else known.tenant_id
     standing_for = known.token_kind if known.token_kind in ("node", "gateway") else "token"
     return Principal(
@@ -97,6 +105,8 @@ def as_principal(known: Known) -> Principal:
         holder=known.holder,
         user_id=str(known.user_id) if known.user_id else "",
         scopes=frozenset(known.scopes),
+        proved_at=proved_at,
+        methods=methods,
     )
 
 
@@ -128,14 +138,13 @@ def namespaces_for_node(node_id: UUID | str, *, region: str = "") -> list[Namesp
         node_id: for placements that name nodes; all nodes of a region are alike so far.
         region: where the node is; "" = only tenants without residency.
     """
-    return _namespaces(
-        "WHERE n.state = 'active' AND t.state = 'active' AND t.residency IN ('', %s) ORDER BY n.id", [region]
-    )
+    allowed = "coalesce(g.residency, t.residency) IN ('', %s)"
+    return _namespaces(f"WHERE n.state = 'active' AND t.state = 'active' AND {allowed} ORDER BY n.id", [region])
 
 
 def namespaces_active() -> list[NamespaceRow]:
     """The active namespaces that the current plane shows."""
-    return _namespaces("WHERE n.state = 'active' AND t.state = 'active' ORDER BY n.id", [])
+    return _namespaces("WHERE n.state = 'active' AND coalesce(t.state, 'active') = 'active' ORDER BY n.id", [])
 
 
 def namespace_row(namespace_id: UUID) -> NamespaceRow | None:
@@ -165,14 +174,22 @@ def adapter_by_digest(model: Model, digest: str) -> Adapter | None:
 
 
 def _lookup(kind: str, key: str, proof: bytes | None) -> Known | None:
-    with connections[FLEET_PLANE].cursor() as cursor:
-        cursor.execute(named("tenants")["lookup"], (kind, key, proof))
-        row = cursor.fetchone()
-        if row is None:
-            return None
-        values = dict(zip((c.name for c in cursor.description), row, strict=True))
-    texts = {k: "" for k, v in values.items() if v is None and k not in ("user_id", "tenant_id", "expires_at")}
-    return msgspec.convert({**values, **texts}, Known)
+    """One round trip of one statement, prepared once a connection: this is asked for with every request."""
+    connection = connections[FLEET_PLANE]
+    connection.close_if_health_check_failed()
+    connection.ensure_connection()
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        row = cursor.execute(named("tenants")["lookup"], (kind, key, proof), prepare=True).fetchone()
+    if row is None:
+        return None
+    values: list[Any] = [
+        "" if value is None and name not in _NULLABLE else value for name, value in zip(_KNOWN, row, strict=True)
+    ]
+    return Known(*values)
+
+
+_KNOWN = Known.__struct_fields__
+_NULLABLE = frozenset({"user_id", "tenant_id", "expires_at"})
 
 
 def _namespaces(where: str, values: list[Any]) -> list[NamespaceRow]:

@@ -74,6 +74,7 @@ class Migration(migrations.Migration):
                 'indexes': [django.contrib.postgres.indexes.BTreeIndex(fields=['created_at'], name='audit_idempotency_age')],
             },
         ),
+        script("kvconsole", "seal.sql"),
         script("audit", "event.sql"),
         *protect("audit_event", tenant_may=WRITE + READ, operator=WRITE + READ, ingest=WRITE + READ,
                  router=WRITE + READ, seq=WRITE + "SELECT", audit="SELECT"),

@@ -14,6 +14,7 @@ from catalog.ingest.keymap import Keyspace, Memory, Touched, Work
 from catalog.ingest.pictures import Pictures
 from catalog.ingest.registry import Registry
 from catalog.ingest.sources import Source
+from catalog.ingest.usage_days import UsageDays
 from kvcore.events import Add, Adds, Clear, Drop, Gap, Item, Load, Mark, Move, Refused, State, Use
 from kvcore.keys import KEY_BYTES
 from tenants.constants import PLATFORM_TENANT
@@ -27,8 +28,8 @@ GROUPS_USUAL = 64
 class Admission:
     """Items → steps of one writer. `begin` before each batch."""
 
-    def __init__(self, memory: Memory, registry: Registry, pictures: Pictures) -> None:
-        self.memory, self.registry, self.pictures = memory, registry, pictures
+    def __init__(self, memory: Memory, registry: Registry, pictures: Pictures, days: UsageDays) -> None:
+        self.memory, self.registry, self.pictures, self.days = memory, registry, pictures, days
         self.at: dict[tuple[bytes, int, int], Keyspace] = {}
         self.by_digest: dict[bytes, list[Keyspace]] = {}
         self.unclaimed: Counter[UUID] = Counter()
@@ -79,12 +80,22 @@ class Admission:
             case Use():
                 keyspace = self.keyspace(source, item.ns, item.gen, 0)
                 self.pictures.use(source.id, keyspace.id, item, self.when, self._family(keyspace, item.head))
+                self._count(keyspace, item)
             case Load():
                 self.pictures.load(source.id, item, self.when)
             case Mark():
                 self.pictures.mark(source.id, item.tier, item, self.when)
             case Gap():
                 source.doubt(f"engine-{item.reason}", self.now)
+                self.days.gap(source.id, item.since, self.now, "engine-events-lost")
+
+    def _count(self, keyspace: Keyspace, item: Use) -> None:
+        """The request counts for its tenant; bytes as of its blocks, or as registered where none was told yet."""
+        size, tokens = keyspace.block_bytes, keyspace.block_tokens
+        row = self.registry.known.get(keyspace.digest)
+        if not (size and tokens) and row is not None and row.group_bytes:
+            size, tokens = row.group_bytes * row.block_tokens, row.block_tokens
+        self.days.use(keyspace.tenant_id, item, self.when, bytes_per_block=size, block_tokens=tokens)
 
     def _family(self, keyspace: Keyspace, head: bytes | None) -> int | None:
         """The conversation tree that the last hit block belongs to, None where nothing was hit or it is not known."""

@@ -20,6 +20,7 @@ OWN = {
     "unknown-keys": "the item speaks of blocks the source was not believed to hold",
     "illegal-transition": "the block cannot go from its present state to the one the item names",
     "parent-mismatch": "the block was first reported behind another parent; residency is right, the chain is not",
+    "misplaced-blocks": "the blocks are on a tier or node that their data class, region or isolation bars",
     "stale-generation": "the blocks are of a fenced generation: folded, never routable",
     "inventory-order": "the pages of an inventory did not come in order, or disagree about their position",
     "inventory-too-large": "the inventory has more keys than a source may list",

@@ -12,18 +12,22 @@ from django.db import Error, close_old_connections
 
 from catalog.index.steps import RESET
 from catalog.ingest import console_source, listing, telling
-from catalog.ingest.admission import Admission, digests
+from catalog.ingest.admission import Admission, digests, keys_of
+from catalog.ingest.attempts import FOUND, Attempts, digest_of
 from catalog.ingest.codes import HARMLESS, WHOLE, Unavailable
+from catalog.ingest.dealing import Dealer
 from catalog.ingest.inventory import Inventories
 from catalog.ingest.jobs import Broken, Job, Outcome, ordered
 from catalog.ingest.keymap import Touched, Work
 from catalog.ingest.nodes import SHUT, NodeBook
 from catalog.ingest.pictures import Pictures
+from catalog.ingest.policies import PolicyBook
 from catalog.ingest.registry import Registry
 from catalog.ingest.sources import Source
+from catalog.ingest.usage_days import UsageDays
 from catalog.store import Prepared, Store
 from kvcore.blocks import VOLATILE, Tier
-from kvcore.events import Frame, Gap, Item, Refused
+from kvcore.events import Add, Adds, Frame, Gap, Item, Move, Refused
 from kvcore.fold import Cursor, Duplicate, Next, Reset, Verdict
 from kvcore.fold import Gap as Missing
 from kvcore.messages import Answer, DigestReport, Heartbeat, InventoryPage, Rejected
@@ -59,7 +63,10 @@ class Folder:
         self.store, self.memory = store, store.memory
         self.registry, self.nodes, self.pictures = registry, nodes, pictures
         registry.rows(k.digest for k in self.memory.keyspaces.values())
-        self.admission = Admission(self.memory, registry, pictures)
+        self.policies = PolicyBook(nodes, version=int(now * 1000))
+        self.dealer, self.attempts = Dealer(self.memory, nodes, self.policies), Attempts(self.policies)
+        self.days = UsageDays(store.shard, datetime.fromtimestamp(now, UTC))
+        self.admission = Admission(self.memory, registry, pictures, self.days)
         self.inventories = Inventories()
         self.sources: dict[int, Source] = {}
         self.named: dict[tuple[UUID, str, int], Source] = {}
@@ -70,7 +77,7 @@ class Folder:
     # ------------------------------------------------------------------ batch
     def due(self, now: float) -> bool:
         """Whether a batch without any job would still have something to look at."""
-        return self.nodes.due(now) or self.registry.due(now)
+        return self.nodes.due(now) or self.registry.due(now) or self.policies.due(now) or self.dealer.due(now)
 
     def fold(self, jobs: list[Job], broken: list[Broken], now: float) -> Batch:
         """The batch is in memory and its transaction prepared; the answers hold once it is written.
@@ -83,6 +90,8 @@ class Folder:
         self.admission.begin(batch.touched, now, batch.when)
         self.admission.claim()
         self._hear(jobs, now)
+        if self.store.shard == 0:
+            self.dealer.deal(now)
         self._silence(batch)
         for job in ordered(jobs):
             self._job(batch, job)
@@ -109,6 +118,7 @@ class Folder:
             batch.sources[source.id] = source
             if step is not None:
                 batch.work.append(step)
+                self.days.gap(source.id, source.spoke_at or source.last_frame_at, None, "node-silent")
 
     def _read(self, jobs: list[Job], broken: list[Broken], now: float) -> None:
         """Everything the fold asks the database for is in memory; from here on it does not wait."""
@@ -119,7 +129,12 @@ class Folder:
         try:
             self.nodes.refresh(now)
             self.registry.refresh(now)
-            self.registry.rows(d for job in jobs for d in digests(telling.good(job)))
+            spoken = {d for job in jobs for d in digests(telling.good(job))}
+            self.registry.rows(spoken)
+            self.policies.refresh(now)
+            self.policies.ask(spoken | {d for job in jobs for d in _refused(job)})
+            if self.store.shard == 0:
+                self.dealer.read(now)
             self.registry.prepare((job.message.fence_seq for job in jobs), now)
         except Error as e:
             close_old_connections()
@@ -127,6 +142,7 @@ class Folder:
 
     def _job(self, batch: Batch, job: Job) -> None:
         self.nodes.applied(job.node, min(job.message.fence_seq, self.registry.fence_seq))
+        self.dealer.heard(job.node, job.message.allowances)
         try:
             self._open(job)
             match job.message:
@@ -178,11 +194,18 @@ class Folder:
     def reset(self, batch: Batch, source: Source) -> None:
         """A new boot: volatile tiers leave in one row each, persistent ones are unverified until they are listed."""
         batch.work.append(Work(RESET, source.id))
+        self.restarted(batch, source)
         node = self.nodes.rows.get(source.node)
         holds = any(s == source.id and Tier(tier) not in VOLATILE for s, tier in self.memory.owner_of)
         if holds or (source.can_list and node is not None and node.persistent):
             source.last_verified_at = None
             source.doubt("unverified", batch.now)
+
+    def restarted(self, batch: Batch, source: Source) -> None:
+        """Another process speaks for the source: what the one before had not sent is lost."""
+        if source.cursor.old_boots:
+            before = self.memory.sources[source.id].last_frame_at
+            self.days.gap(source.id, before, batch.now, "node-restarted")
 
     def _items(self, batch: Batch, source: Source, job: Job, rejected: list[Rejected]) -> None:
         for index, item in enumerate(job.items or ()):
@@ -207,10 +230,21 @@ class Folder:
         step = self.admission.admit(source, item, len(batch.tags))
         if step is not None:
             batch.tags.append((source, job, index))
+        if isinstance(item, Add | Adds | Move):
+            self._place(batch, source, item)
         if self.admission.stale(item):
             self.pictures.refused(source.id, "stale-generation", f"generation {getattr(item, 'gen', 0)}", batch.when)
             telling.count("stale-generation")
         return step
+
+    def _place(self, batch: Batch, source: Source, item: Add | Adds | Move) -> None:
+        """Blocks that must not be where they are told to be are there all the same: flagged, and an event tells it."""
+        tier = item.to if isinstance(item, Move) else item.tier
+        why = self.policies.refusal(source.node, item.ns, tier)
+        if why:
+            self.attempts.note(source.node, item.ns, tier, why, FOUND, keys_of(item))
+            self.pictures.refused(source.id, "misplaced-blocks", f"{keys_of(item)} on {tier}: {why}", batch.when)
+            telling.count("misplaced-blocks")
 
     def refuse(self, batch: Batch, source: Source, code: str, detail: str, count: int = 1) -> None:
         """Something of the source was refused: counted, shown, and (if it may have been a fact) it is not exact."""
@@ -233,7 +267,7 @@ class Folder:
             asked = source.asks(batch.now) or asked
         for source, code, detail, count in telling.refused(self, job.node, beat):
             self.pictures.refused(source.id, code, detail, batch.when, count)
-        batch.outcomes.append((job, telling.beat(self, beat, asked)))
+        batch.outcomes.append((job, telling.beat(self, job.node, beat, asked)))
 
     def _broken(self, batch: Batch, entry: Broken) -> None:
         source = self.named.get((entry.node, entry.source, entry.dp_rank))
@@ -296,6 +330,11 @@ class Folder:
             self._row(batch, source)
         telling.measure(batch)
         extras = [*self.nodes.statements(batch.now), *self.pictures.rows(batch.when)]
+        extras += self.attempts.rows(batch.when)
+        if self.store.shard == 0:
+            extras += self.dealer.rows(batch.now, batch.when)
+        if extras or batch.touched:  # what is only counted does not make a commit by itself
+            extras += self.days.rows(batch.when)
         if batch.touched or extras:
             batch.prepared = self.store.prepare(batch.touched, extras, batch.now)
         self.pictures.committed()  # if the write fails, this memory and these pictures are dropped together
@@ -317,6 +356,10 @@ class Folder:
         moved = (row.boot, row.stream, row.seq) != (c.boot, c.stream, c.seq)
         changed = source.changed(batch.now)
         verified = row.last_verified_at != source.last_verified_at
+        if row.gaps != source.gaps:
+            self.days.gap(source.id, row.last_frame_at, batch.now, "frames-missing")
+        if row.state == "lost" and changed:
+            self.days.back(source.id, batch.now)
         if not (moved or changed or verified or row.gaps != source.gaps or row.can_list != source.can_list):
             return
         row.boot, row.stream, row.seq, row.old_boots = c.boot, c.stream, c.seq, c.old_boots
@@ -325,3 +368,9 @@ class Folder:
         row.can_list, row.gaps = source.can_list, source.gaps
         batch.touched.sources.add(source.id)
         batch.states_changed |= changed
+
+
+def _refused(job: Job) -> set[bytes]:
+    """The namespaces whose blocks a heartbeat says were not taken."""
+    entries = job.message.refused if isinstance(job.message, Heartbeat) else ()
+    return {digest for entry in entries if (digest := digest_of(entry.get("ns"))) is not None}

@@ -61,6 +61,7 @@ def _replace(folder: Folder, batch: Batch, job: Job, source: Source, collection:
     verdict = source.listed(*collection.position, batch.now)
     if isinstance(verdict, Reset):
         batch.work.append(Work(RESET, source.id))
+        folder.restarted(batch, source)
     source.verified(batch.now, gap=gap)
     adds: list[Work] = []
     refused = list(collection.refused)

@@ -12,6 +12,7 @@ from uuid import UUID
 from catalog.models import Node, NodeTier
 from kvconsole.infra.sql import PLATFORM, named
 from kvcore.blocks import VOLATILE, Tier
+from kvcore.residency import Place
 
 SILENT_S = 10.0
 REFRESH_S = 0.5
@@ -22,6 +23,8 @@ HEARD = (
     "UPDATE catalog_node n SET last_heard_at = greatest(n.last_heard_at, to_timestamp(h.at)) "
     "FROM unnest(%s::uuid[], %s::float8[]) AS h(id, at) WHERE n.id = h.id"
 )
+NODE_COLUMNS = ("id", "name", "state", "engine", "last_heard_at", "region", "dedicated_to", "enrolled_at")
+TIER_COLUMNS = ("node_id", "tier", "capacity_bytes", "encrypted")
 GONE = frozenset({"lost", "fenced"})
 SHUT = frozenset({"fenced"})
 """States in which nothing a node says is folded."""
@@ -38,6 +41,11 @@ class NodeRow:
     ranks: int
     persistent: bool
     heard: float
+    place: Place
+    tiers: dict[str, int]
+    """Tier → bytes, as its agent declared it."""
+    joined: bool
+    keeps_allowances: bool
 
 
 def can_list(engine: Any) -> bool:
@@ -57,6 +65,13 @@ def ranks(engine: Any) -> int:
     capabilities = engine.get("capabilities")
     said = engine.get("dp_size") or (capabilities.get("dp_size") if isinstance(capabilities, dict) else None)
     return said if isinstance(said, int) and said > 0 else 1
+
+
+def keeps_allowances(engine: Any) -> bool:
+    """Whether the node's agent manages the blocks itself, and so keeps tenants within what they may hold."""
+    capabilities = engine.get("capabilities") if isinstance(engine, dict) else None
+    said = capabilities.get("allowances") if isinstance(capabilities, dict) else None
+    return bool(said) if said is not None else isinstance(engine, dict) and engine.get("kind") == "reference"
 
 
 @dataclass(slots=True)
@@ -83,13 +98,19 @@ class NodeBook:
             return
         if not -1 <= now - self.as_of < STALL_S:
             self.started = now
-        persistent = {n for n, tier in NodeTier.objects.values_list("node_id", "tier") if Tier(tier) not in VOLATILE}
+        tiers: dict[UUID, dict[str, tuple[int, bool]]] = {}
+        for node, tier, size, encrypted in NodeTier.objects.values_list(*TIER_COLUMNS):
+            tiers.setdefault(node, {})[tier] = size, encrypted
         fresh = {}
-        columns = ("id", "name", "state", "engine", "last_heard_at")
-        for node, name, state, engine, at in Node.objects.values_list(*columns):
-            old = self.rows.get(node)
+        for node, name, state, engine, at, region, owner, joined in Node.objects.values_list(*NODE_COLUMNS):
+            old, has = self.rows.get(node), tiers.get(node, {})
             heard = max(old.heard if old else 0.0, at.timestamp() if at else 0.0)
-            fresh[node] = NodeRow(node, name, state, can_list(engine), ranks(engine), node in persistent, heard)
+            encrypted = frozenset(tier for tier, (_, sealed) in has.items() if sealed)
+            fresh[node] = NodeRow(
+                node, name, state, can_list(engine), ranks(engine), any(Tier(t) not in VOLATILE for t in has), heard,
+                Place(region=region, encrypted=encrypted, dedicated_to=str(owner or "")),
+                {tier: size for tier, (size, _) in has.items()}, joined is not None, keeps_allowances(engine),
+            )  # fmt: skip
         self.rows, self.as_of, self.dirty = fresh, now, False
 
     def heard(self, node: UUID, now: float) -> None:

@@ -26,6 +26,7 @@ from catalog.ingest.jobs import Broken, BrokenBook, Job
 from catalog.ingest.keymap import Touched
 from catalog.ingest.poison import Suspects
 from catalog.ingest.writer import Lock, Writer, open_writer
+from catalog.quotas import QUOTAS
 from catalog.store import Deposed, Prepared
 from kvconsole.infra import nudge
 
@@ -38,7 +39,7 @@ BATCH_BYTES, BATCH_JOBS = 8 * 2**20, 1024
 IDLE_EVERY_S = 0.25
 COLLECT_EVERY_S = 30.0
 WAIT_S = 0.5
-WAKE_TOPICS = (nudge.FENCES, nudge.NODES, "namespaces")
+WAKE_TOPICS = (nudge.FENCES, nudge.NODES, QUOTAS, "namespaces")
 
 
 def collect() -> None:
@@ -312,7 +313,9 @@ class Pipeline:
         async for wake in nudge.subscribe(WAKE_TOPICS):
             if wake is not None and self.writer is not None:
                 self.writer.registry.dirty = True
-                self.writer.nodes.dirty |= wake.topic == nudge.NODES
+                self.writer.nodes.dirty |= wake.topic in (nudge.NODES, QUOTAS)
+                if wake.topic == QUOTAS:
+                    self.writer.folder.policies.dirty = self.writer.folder.dealer.dirty = True
                 self.kick.set()
 
     async def _on(self, pool: ThreadPoolExecutor, call: Callable[..., Any], *args: Any) -> Any:

@@ -67,17 +67,19 @@ def answer(
         expect_seq=expect,
         fence_seq=folder.registry.fence_seq,
         fences_after=folder.registry.fences(m.fence_seq),
+        allowances=folder.dealer.document(job.node, m.allowances),
         rejected=rejected,
         inventory=asks,
     )
 
 
-def beat(folder: Folder, heartbeat: Heartbeat, asks: bool) -> Answer:
-    """The answer to a heartbeat: fences, and whether any source of the node is to list what it holds."""
+def beat(folder: Folder, node: UUID, heartbeat: Heartbeat, asks: bool) -> Answer:
+    """The answer to a heartbeat: fences, allowances, and whether any source of the node is to list what it holds."""
     return Answer(
         state="ok",
         fence_seq=folder.registry.fence_seq,
         fences_after=folder.registry.fences(heartbeat.fence_seq),
+        allowances=folder.dealer.document(node, heartbeat.allowances),
         inventory=asks,
     )
 
@@ -85,11 +87,16 @@ def beat(folder: Folder, heartbeat: Heartbeat, asks: bool) -> Answer:
 def refused(folder: Folder, node: UUID, heartbeat: Heartbeat) -> Iterator[tuple[Source, str, str, int]]:
     """What the agent itself has refused of its engine, by source: (source, code, detail, how often).
 
-    Only counted: where a fact may have been lost, the agent has told that as a `gap` item. Entries without a code of
-    ours are left out; one that names no source is of the node's first.
+    What is barred by policy becomes events (`attempts`). The rest is only counted: where a fact may have been lost, the
+    agent has told that as a `gap` item. Entries without a code of ours are left out; one that names no source is of
+    the node's first.
     """
     first = next(iter(folder.of_node.get(node, ())), None)
+    if not folder.attempts.fresh(node, heartbeat):
+        return
     for entry in heartbeat.refused:
+        if folder.attempts.told(node, entry):
+            continue
         code, times = entry.get("reason"), entry.get("count")
         rank = entry.get("dp_rank", 0)
         if not isinstance(code, str) or code not in CODES or not isinstance(times, int) or not 0 < times < 2**31:

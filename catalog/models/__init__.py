@@ -1,4 +1,5 @@
-"""The tables of the catalog, in three rooms: who there is, what is where, and what the pictures are drawn from."""
+"""The tables of the catalog, in four rooms: who there is, what is where, who may have how much,
+and what the pictures are drawn from."""
 
 from catalog.models.fleet import NODE_ROLES, NODE_STATES, Node, NodeCommand, NodeTier
 from catalog.models.pictures import (
@@ -12,6 +13,20 @@ from catalog.models.pictures import (
     SourcePulse,
     TierMark,
     Usage,
+)
+from catalog.models.quotas import (
+    Allowance,
+    Attempt,
+    ClassRule,
+    NodeDeal,
+    Quota,
+    RateQuota,
+    RateUse,
+    RefusedBatch,
+    TenantTier,
+    UsageCover,
+    UsageDay,
+    UsageGap,
 )
 from catalog.models.store import (
     SOURCE_STATES,
@@ -30,6 +45,9 @@ __all__ = [
     "NODE_ROLES",
     "NODE_STATES",
     "SOURCE_STATES",
+    "Allowance",
+    "Attempt",
+    "ClassRule",
     "Eviction",
     "HeatAxis",
     "HeatColumn",
@@ -40,16 +58,25 @@ __all__ = [
     "MarkSample",
     "Node",
     "NodeCommand",
+    "NodeDeal",
     "NodeTier",
     "Owner",
     "Placement",
     "Pulse",
+    "Quota",
+    "RateQuota",
+    "RateUse",
     "Reader",
     "Refusal",
+    "RefusedBatch",
     "Segment",
     "Shard",
     "Source",
     "SourcePulse",
+    "TenantTier",
     "TierMark",
     "Usage",
+    "UsageCover",
+    "UsageDay",
+    "UsageGap",
 ]

@@ -26,6 +26,8 @@ class Node(models.Model):
     state = models.CharField(max_length=16, default="joining")
     state_since = models.DateTimeField()
     wanted = models.CharField(max_length=16, default="ready")
+    dedicated_to = models.UUIDField(null=True)
+    """The tenant (of isolation `node`) whose blocks alone may be here; null = anybody's."""
     public_key = models.BinaryField(null=True)
     """Ed25519, given at enrolment; receipts are verified with it."""
     agent_version = models.CharField(max_length=63, blank=True)

@@ -40,7 +40,8 @@ def _of_node(node: NodeView, now: datetime) -> list[Alert]:
         if recent:
             params = {"count": sum(r.count for r in recent), "codes": [r.code for r in recent], "source": source.name}
             since = max(r.last_at for r in recent)
-            found.append(Alert(code="refused", severity="info", since=since, node=node.name, params=params))
+            severity = "critical" if any(r.code == "misplaced-blocks" for r in recent) else "info"
+            found.append(Alert(code="refused", severity=severity, since=since, node=node.name, params=params))
     for tier in node.tiers:
         if tier.state in ("high", "full"):
             severity = "warning" if tier.state == "full" else "info"

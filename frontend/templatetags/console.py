@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 
 from catalog.selectors import TierView
 from frontend import formats, shapes, wording
+from frontend.tenancy import wording as tenancy
 
 register = template.Library()
 
@@ -26,6 +27,7 @@ register.filter("duration", formats.duration)
 register.filter("ms", formats.milliseconds)
 register.filter("clock", formats.clock)
 register.filter("stamp", formats.stamp)
+register.filter("day", formats.day)
 register.filter("middle", formats.middle)
 register.simple_tag(formats.unknown, name="unknown")
 
@@ -47,6 +49,13 @@ KINDS = {
     "source": wording.SOURCE_STATES,
     "tier": wording.TIER_STATES,
     "severity": wording.SEVERITIES,
+    "tenant": tenancy.TENANT_STATES,
+    "namespace": tenancy.NAMESPACE_STATES,
+    "epoch": tenancy.EPOCH_STATES,
+    "person": tenancy.PERSON_STATES,
+    "token": tenancy.TOKEN_STATES,
+    "group": tenancy.GROUP_STATES,
+    "quota": tenancy.QUOTA_STATES,
 }
 WORDS = {
     "role": wording.NODE_ROLES,
@@ -54,6 +63,17 @@ WORDS = {
     "reason": wording.EVICTION_REASONS,
     "source_reason": wording.SOURCE_REASONS,
     "metric": wording.METRICS,
+    "isolation": tenancy.ISOLATIONS,
+    "isolation_means": tenancy.ISOLATION_MEANS,
+    "erasure": tenancy.ERASURE_SCOPES,
+    "erasure_means": tenancy.ERASURE_MEANS,
+    "protection": tenancy.PROTECTIONS,
+    "token_kind": tenancy.TOKEN_KINDS,
+    "incomplete": {**wording.SOURCE_REASONS, **tenancy.INCOMPLETE},
+    "reuse": tenancy.REUSE_FIELDS,
+    "field": {name: words[0] for name, words in tenancy.FIELDS.items()},
+    "kpi": {name: words[0] for name, words in tenancy.KPIS.items()},
+    "kpi_note": {name: words[1] for name, words in tenancy.KPIS.items()},
 }
 
 

@@ -2,13 +2,14 @@
 
 Without tables: `Principal` is a value, and who makes one from a request is named in settings. Every request, command,
 task and consumer that acts for somebody goes through `tenant_context`, the only door to a tenant's rows. Each app's
-routes are made by `route`, which registers roles and evidence with them; a route without an entry stops start-up.
+routes are made by `route`, which registers roles, scopes and evidence; a route without an entry stops start-up.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache
 from typing import Any
@@ -26,12 +27,14 @@ from django.utils.module_loading import import_string
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from kvconsole.infra import sql
+from kvconsole.infra import boot, sql
+from kvconsole.infra.addresses import client_address as client_address
+from kvconsole.infra.proof import to_proof
 
 TENANT_PLANE, FLEET_PLANE = "tenant", "default"
 TENANT_ROLES = frozenset({"tenant-admin", "tenant-member", "gateway"})
 """What a tenant's own people and tokens may be; every other role is the fleet's, and void within a tenant."""
-_FLEET_ONLY = frozenset({"sessions", "contenttypes", "auth"})
+_FLEET_ONLY = frozenset({"sessions", "contenttypes", "auth", "account", "mfa", "socialaccount"})
 
 _plane: ContextVar[str] = ContextVar("kvc_plane", default=FLEET_PLANE)
 _principal: ContextVar["Principal | None"] = ContextVar("kvc_principal", default=None)
@@ -53,6 +56,14 @@ class Principal:
     """Id of the node or gateway that a token stands for."""
     user_id: str = ""
     scopes: frozenset[str] = field(default_factory=frozenset)
+    proved_at: float = 0.0
+    """When a person last gave a password or a second factor in this session, in seconds since 1970; 0 = never."""
+    methods: frozenset[str] = field(default_factory=frozenset)
+    """How, in this session: password, totp, webauthn, recovery_codes, oidc."""
+
+    def stepped_up(self, now: float) -> bool:
+        """Whether the person has proved themselves lately enough for an act that cannot be taken back."""
+        return 0.0 <= now - self.proved_at <= settings.STEP_UP_SECONDS
 
     @property
     def subject(self) -> str:
@@ -105,9 +116,9 @@ def current_principal() -> Principal | None:
 def tenant_context(principal: Principal) -> Iterator[str]:
     """One transaction in which the database itself shows what the principal's tenant may see, and nothing else.
 
-    A tenant's principal works as kv_tenant with `kv.tenant` set until the end of the transaction, staff of the fleet
-    as kv_operator. Nested for the same plane it is a savepoint, and the outer tenant is set again afterwards.
-    Not for streaming responses: they are read after the block has ended.
+    A tenant's principal works as kv_tenant with the tenant sealed (`sql.enter`) until the end of the transaction,
+    staff of the fleet as kv_operator. Nested for the same plane it is a savepoint, and the outer tenant is set again
+    afterwards. Not for streaming responses: they are read after the block has ended.
 
     Yields:
         Alias of the connection.
@@ -128,8 +139,9 @@ def tenant_context(principal: Principal) -> Iterator[str]:
 
 def _set_tenant(alias: str, tenant_id: UUID | None) -> None:
     if alias == TENANT_PLANE:
-        with connections[alias].cursor() as cursor:
-            cursor.execute("SELECT set_config('kv.tenant', %s, true)", (str(tenant_id or ""),))
+        connection = connections[alias]
+        with connection.wrap_database_errors:
+            sql.enter(connection.connection, tenant_id)
 
 
 # --- the registry of routes ---------------------------------------------------
@@ -148,28 +160,63 @@ ANY = "any"
 """In place of roles: whoever is known."""
 
 
+READ, WRITE, DESTROY = "read", "write", "destroy"
+
+
 @dataclass(frozen=True)
 class Rule:
-    """Who may call a route with one method, and what the call leaves behind."""
+    """Who may call a route with one method, with which scope of a token, and what the call leaves behind."""
 
     roles: frozenset[str]
     evidence: Evidence
+    step_up: bool = False
+    """Cannot be taken back: a person must have proved themselves lately, a token must name the scope."""
+    scope: str = ""
 
     def allows(self, principal: Principal | None) -> bool:
-        """Whether the principal may."""
+        """Whether the principal's roles are enough."""
         if PUBLIC in self.roles:
             return True
         return principal is not None and (ANY in self.roles or principal.may(*self.roles))
 
+    def refusal(self, principal: Principal | None, now: float) -> str | None:
+        """The code of the refusal, None = it may."""
+        if not self.allows(principal):
+            return "not-authenticated" if principal is None else "forbidden"
+        if principal is None or PUBLIC in self.roles:
+            return None
+        if principal.kind == "user":
+            return "step-up-required" if self.step_up and not principal.stepped_up(now) else None
+        if self.step_up:
+            return None if principal.kind == "system" or self.scope in principal.scopes else "scope-missing"
+        narrowed = principal.scopes and principal.kind != "node"  # a node's say where it is, not what it may
+        return "scope-missing" if narrowed and not self._within(principal.scopes) else None
 
-def audited(*roles: str) -> Rule:
-    """Allowed to these roles; each call leaves one audit event."""
-    return Rule(frozenset(roles), Evidence.AUDITED)
+    def _within(self, scopes: frozenset[str]) -> bool:
+        return self.scope in scopes or f"*:{self.scope.partition(':')[2]}" in scopes
 
 
-def counted(*roles: str) -> Rule:
+def audited(*roles: str, step_up: bool = False, scope: str = "") -> Rule:
+    """Allowed to these roles; each call leaves one audit event.
+
+    Args:
+        roles: who may.
+        step_up: as `Rule.step_up`.
+        scope: the resource, or `resource:verb`; "" = the first word of the route, and the verb of the method.
+    """
+    return Rule(frozenset(roles), Evidence.AUDITED, step_up, scope)
+
+
+def counted(*roles: str, step_up: bool = False, scope: str = "") -> Rule:
     """Allowed to these roles; calls are only counted."""
-    return Rule(frozenset(roles), Evidence.COUNTED)
+    return Rule(frozenset(roles), Evidence.COUNTED, step_up, scope)
+
+
+def _scoped(rule: Rule, pattern: str, method: str) -> Rule:
+    resource, _, verb = rule.scope.partition(":")
+    resource = resource or pattern.lstrip("^").split("/")[0].split(":")[0] or "pages"
+    verb = verb or (DESTROY if rule.step_up else READ if method == "GET" else WRITE)
+    return replace(rule, scope=f"{resource}:{verb}")
 
 
 _registry: dict[str, dict[str, Rule]] = {}
@@ -196,7 +243,7 @@ def route(pattern: str, view: Callable[..., Any], name: str, *, regex: bool = Fa
         regex: the pattern is a regular expression.
         rules: HTTP method → `audited(…)` or `counted(…)`. HEAD follows GET; OPTIONS tells nothing.
     """
-    register(name, rules)
+    register(name, {method: _scoped(rule, pattern, method) for method, rule in rules.items()})
     return re_path(pattern, view, name=name) if regex else django_path(pattern, view, name=name)
 
 
@@ -209,6 +256,12 @@ def rule_for(name: str | None, method: str) -> Rule | None:
 def registry() -> dict[str, dict[str, Rule]]:
     """A copy of all entries."""
     return {name: dict(rules) for name, rules in _registry.items()}
+
+
+def scopes() -> frozenset[str]:
+    """Every scope that a token can have; those of what cannot be taken back have no wildcard."""
+    rules = [rule for entry in _registry.values() for rule in entry.values() if PUBLIC not in rule.roles]
+    return frozenset({rule.scope for rule in rules if rule.scope} | {f"*:{READ}", f"*:{WRITE}"})
 
 
 def unregistered(patterns: list[URLPattern | URLResolver] | None = None, prefix: str = "") -> list[str]:
@@ -240,7 +293,7 @@ def check_database(databases: Sequence[str] | None = None, **kwargs: Any) -> Seq
     found: list[checks.CheckMessage] = []
     for alias in databases or ():
         if connections[alias].settings_dict["USER"] != "kv_migrate":
-            found += [checks.Critical(problem, id="kvc.C001") for problem in sql.boot_problems(alias)]
+            found += [checks.Critical(problem, id="kvc.C001") for problem in boot.boot_problems(alias)]
     return found
 
 
@@ -297,9 +350,12 @@ class PrincipalMiddleware:
         rule = rule_for(match.url_name if match else None, method)
         if rule is None:
             return rest.refuse(request, rest.Problem("method-not-allowed"))
-        if rule.allows(principal):
+        code = rule.refusal(principal, time.time())
+        if code is None:
             return None
-        return rest.refuse(request, rest.Problem("not-authenticated" if principal is None else "forbidden"))
+        if code == "step-up-required" and not request.path.startswith("/api/"):
+            return to_proof(request)
+        return rest.refuse(request, rest.Problem(code))
 
 
 def _leave_evidence(request: HttpRequest, principal: Principal | None, response: HttpResponseBase) -> None:
@@ -325,7 +381,7 @@ class RoutePermission(BasePermission):
         """Whether the registry allows it."""
         match = request.resolver_match
         rule = rule_for(match.url_name if match else None, request.method or "")
-        return rule is not None and rule.allows(principal_of(request))
+        return rule is not None and rule.refusal(principal_of(request), time.time()) is None
 
 
 def forbidden_page(request: HttpRequest) -> HttpResponse:

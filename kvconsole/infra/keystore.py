@@ -10,6 +10,8 @@ import hashlib
 import os
 import re
 import secrets
+from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from uuid import UUID
 
@@ -18,6 +20,7 @@ from django.conf import settings
 SECRET_BYTES = 32
 PERIOD_SECONDS = 90 * 86_400
 """A person's key is replaced after this long, so that what was sealed can be destroyed by period."""
+_rehearsed: ContextVar[dict[str, bytes] | None] = ContextVar("kvc_rehearsed_keys", default=None)
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
@@ -31,6 +34,21 @@ class KeyMissing(LookupError):
 
 class KeyDestroyed(KeyMissing):
     """The secret was destroyed; it can neither be read nor made again."""
+
+
+@contextlib.contextmanager
+def rehearsal() -> Iterator[None]:
+    """What happens inside will be undone: no secret is made or destroyed, `ensure` answers one that is forgotten."""
+    token = _rehearsed.set({})
+    try:
+        yield
+    finally:
+        _rehearsed.reset(token)
+
+
+def rehearsing() -> bool:
+    """Whether this is a rehearsal: what is outside the database must not be touched."""
+    return _rehearsed.get() is not None
 
 
 def namespace_name(digest: bytes, generation: int) -> str:
@@ -72,6 +90,8 @@ class KeyStore:
             KeyStoreUnavailable: directory or file are not ours alone.
         """
         path = self._path(name)
+        if made := (_rehearsed.get() or {}).get(name):
+            return made
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -102,6 +122,8 @@ class KeyStore:
         if self._gone(name).exists():
             raise KeyDestroyed(name)
         self._check_directory()
+        if (rehearsed := _rehearsed.get()) is not None:
+            return rehearsed.setdefault(name, secrets.token_bytes(SECRET_BYTES))
         path, part = self._path(name), self.directory / f".new-{secrets.token_hex(8)}"
         try:
             fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -130,6 +152,8 @@ class KeyStore:
         """
         self._check_directory()
         path, gone = self._path(name), self._gone(name)
+        if rehearsing():
+            return path.exists()
         os.close(os.open(gone, os.O_WRONLY | os.O_CREAT, 0o600))
         self._sync()
         there = path.exists()

@@ -36,23 +36,27 @@ def _body_bytes(request: HttpRequest) -> int:
     return size
 
 
-def unstorable(value: Any) -> str | None:
-    """JSON pointer of the first value that cannot be kept, None where all is well.
+def unstorable(value: Any) -> tuple[str, str] | None:
+    """JSON pointer and code of the first value that cannot be kept, None where all is well.
 
     That is text with NUL or half a surrogate pair, a number without bounds, nesting beyond `DEPTH`.
     """
     return next(_unstorable(value, "", 0), None)
 
 
-def _unstorable(value: Any, at: str, depth: int) -> Iterator[str]:
-    boundless = depth > DEPTH or (isinstance(value, float) and not math.isfinite(value))
-    if boundless or (isinstance(value, str) and not _is_text(value)):
-        yield at or "/"
+def _unstorable(value: Any, at: str, depth: int) -> Iterator[tuple[str, str]]:
+    if depth > DEPTH:
+        yield at or "/", "body-too-deep"
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield at or "/", "out-of-range"
+    elif isinstance(value, str) and not _is_text(value):
+        yield at or "/", "unstorable-text"
     elif isinstance(value, dict):
         for key, inner in value.items():
             if not _is_text(str(key)):
-                yield at or "/"
-            yield from _unstorable(inner, f"{at}/{key}", depth + 1)
+                yield at or "/", "unstorable-text"
+            else:
+                yield from _unstorable(inner, f"{at}/{str(key).replace('~', '~0').replace('/', '~1')}", depth + 1)
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             yield from _unstorable(inner, f"{at}/{index}", depth + 1)

@@ -21,6 +21,9 @@ LATE_SECONDS = 10.0
 STOPPED = frozenset({"57P01", "57P02", "57P03"})
 """SQLSTATE of a server that shuts down, has crashed, or is starting."""
 
+POOL_LOG = "psycopg.pool"
+"""Logger of the pools that web processes share connections in; they try again by themselves, each with its own line."""
+
 _log = logging.getLogger("kvc.database")
 
 
@@ -97,10 +100,11 @@ class Quiet(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is written. The first one of an absence becomes the line that says so."""
-        exc = record.exc_info[1] if record.exc_info else None
+        exc = record.exc_info[1] if record.exc_info else _told_by_pool(record)
         if not is_absence(exc):
-            # pages that say 503 because of it, without an exception
-            return not (self._absence.lasts and getattr(record, "status_code", None) == 503)
+            # pages that say 503 because of it, and connections that a pool throws away, without an exception
+            after = getattr(record, "status_code", None) == 503 or record.name == POOL_LOG
+            return not (self._absence.lasts and after)
         said = self._absence.noticed(_reason(exc))
         if said is None:
             return False
@@ -108,6 +112,13 @@ class Quiet(logging.Filter):
         record.name, record.msg, record.args = _log.name, said, ()
         record.exc_info = record.exc_text = None
         return True
+
+
+def _told_by_pool(record: logging.LogRecord) -> BaseException | None:
+    """The error that a pool of connections met in its own threads; it logs that as words only."""
+    if record.name != POOL_LOG or not isinstance(record.args, tuple):
+        return None
+    return next((arg for arg in record.args if isinstance(arg, BaseException)), None)
 
 
 def _reason(exc: BaseException | None) -> str:

@@ -1,4 +1,4 @@
-"""Decides the shapes that all REST answers share: request ids, problems (RFC 9457), pages, ETags, idempotency keys.
+"""Decides the shapes that all REST answers share: request ids, problems (RFC 9457), ETags, idempotency keys.
 
 Views of every app use it; it knows no table. A problem's `code` names its page under `/docs/problems/`.
 """
@@ -8,15 +8,12 @@ import hmac
 import re
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from django.conf import settings
-from django.core import signing
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.db.models import Model, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.http.response import HttpResponseBase
 from django.utils.http import urlencode
@@ -29,6 +26,12 @@ from kvconsole.infra.sql import uuid7
 CODES: dict[str, tuple[int, str]] = {
     "bad-request": (400, "The request cannot be read"),
     "validation-failed": (400, "Some fields are not as they must be"),
+    "unknown-field": (400, "A field that this call does not have"),
+    "unknown-parameter": (400, "A query parameter that this call does not have, or one that came twice"),
+    "duplicate-field": (400, "A key of the body comes twice"),
+    "out-of-range": (400, "A number or a length is outside what the field takes"),
+    "unstorable-text": (400, "Text with NUL or half a character cannot be kept"),
+    "body-too-deep": (400, "The body is nested too deeply"),
     "cursor-invalid": (400, "The cursor is not one of ours, or belongs to another list"),
     "idempotency-key-required": (400, "This call needs an Idempotency-Key"),
     "idempotency-key-invalid": (400, "The Idempotency-Key is not 1 to 255 visible ASCII characters"),
@@ -36,9 +39,12 @@ CODES: dict[str, tuple[int, str]] = {
     "token-invalid": (401, "The token is unknown, expired or revoked"),
     "csrf-failed": (403, "The form's token is missing or wrong"),
     "forbidden": (403, "The role does not allow this"),
+    "step-up-required": (403, "A fresh proof is needed: password, second factor or passkey"),
+    "scope-missing": (403, "The token has no scope for this"),
     "not-found": (404, "There is no such object"),
     "method-not-allowed": (405, "The resource has no such method"),
     "not-acceptable": (406, "No representation fits the Accept header"),
+    "idempotency-in-progress": (409, "The first call with this Idempotency-Key has not ended"),
     "conflict": (409, "The object is not in a state that allows this"),
     "etag-mismatch": (412, "The object has changed since it was read"),
     "body-too-large": (413, "The body is larger than this call takes"),
@@ -56,9 +62,10 @@ _STATUS = {
 }  # fmt: skip
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_RANGES = frozenset({"min_value", "max_value", "min_length", "max_length", "max_string_length", "overflow"})
+_OWN = ("unknown-field", "out-of-range", "unstorable-text")
+"""Codes of fields that are the whole problem's code too, where all its fields have it."""
 _request_id: ContextVar[str] = ContextVar("kvc_request_id", default="")
-
-M = TypeVar("M", bound=Model)
 
 
 def add_codes(codes: dict[str, tuple[int, str]]) -> None:
@@ -84,6 +91,9 @@ class Problem(exceptions.APIException):
         errors: Sequence[dict[str, str]] = (),
         retry_after_seconds: int | None = None,
     ) -> None:
+        kinds = {e["code"] for e in errors}
+        if code == "validation-failed" and len(kinds) == 1 and kinds <= set(_OWN):
+            (code,) = kinds
         self.code, (self.status_code, self.title) = code, CODES[code]
         self.text, self.errors, self.retry_after_seconds = detail or self.title, list(errors), retry_after_seconds
         super().__init__(self.text, code)
@@ -167,7 +177,7 @@ def _as_problem(exc: Exception) -> Problem | None:
     if isinstance(exc, Problem):
         return exc
     if isinstance(exc, RecursionError):
-        return Problem("bad-request", "The body is nested too deeply.")
+        return Problem("body-too-deep")
     if isinstance(exc, Http404):
         return Problem("not-found")
     if isinstance(exc, PermissionDenied):
@@ -183,7 +193,8 @@ def _as_problem(exc: Exception) -> Problem | None:
 
 def _errors(details: Any, at: str) -> list[dict[str, str]]:
     if isinstance(details, dict) and set(details) == {"message", "code"}:
-        return [{"pointer": at or "/", "code": str(details["code"]), "detail": str(details["message"])}]
+        code = "out-of-range" if details["code"] in _RANGES else str(details["code"])
+        return [{"pointer": at or "/", "code": code, "detail": str(details["message"])}]
     if isinstance(details, dict):
         return [e for key, value in details.items() for e in _errors(value, f"{at}/{_pointer(str(key))}")]
     found = []
@@ -222,96 +233,13 @@ class Strict(serializers.Serializer[Any]):
         Raises:
             ValidationError: a field is unknown or not as it must be.
         """
-        if self.parent is None and (pointer := limits.unstorable(data)):
-            raise Problem(
-                "validation-failed",
-                errors=[{"pointer": pointer, "code": "unstorable", "detail": "Text or a number that cannot be kept."}],
-            )
+        if self.parent is None and (bad := limits.unstorable(data)):
+            raise Problem(bad[1], errors=[{"pointer": bad[0], "code": bad[1], "detail": CODES[bad[1]][1] + "."}])
         if isinstance(data, dict) and (unknown := sorted(set(map(str, data)) - set(self.fields))):
             raise serializers.ValidationError(
                 {name: serializers.ErrorDetail("There is no such field.", code="unknown-field") for name in unknown}
             )
         return super().to_internal_value(data)
-
-
-# --- lists ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Page:
-    """One page of a list, and the cursors of its neighbours."""
-
-    items: list[Any]
-    next: str | None
-    prev: str | None
-
-
-@dataclass(frozen=True)
-class _Cursor:
-    backwards: bool
-    values: list[Any] = field(default_factory=list)
-
-
-def paginate(queryset: QuerySet[M], request: Request, *, key: Sequence[str], name: str) -> Page:
-    """The page that `?limit=` and `?cursor=` ask for, by keyset: rows that come or go meanwhile shift nothing.
-
-    Args:
-        queryset: what may be seen.
-        key: names of the fields it is ordered by; together unique.
-        name: of the list; a cursor of another list is refused.
-
-    Raises:
-        Problem: validation-failed (limit) or cursor-invalid.
-    """
-    limit, cursor = _limit(request), _read_cursor(request.query_params.get("cursor", ""), name)
-    order = [f"-{k}" for k in key] if cursor.backwards else list(key)
-    if cursor.values:
-        if len(cursor.values) != len(key):
-            raise Problem("cursor-invalid")
-        queryset = queryset.filter(_beyond(key, cursor.values, "lt" if cursor.backwards else "gt"))
-    rows = list(queryset.order_by(*order)[: limit + 1])
-    more, rows = len(rows) > limit, rows[:limit]
-    if cursor.backwards:
-        rows.reverse()
-    before, after = (more, True) if cursor.backwards else (bool(cursor.values), more)
-
-    def at(row: M, backwards: bool) -> str:
-        return _write_cursor(_Cursor(backwards, [_plain(getattr(row, k)) for k in key]), name)
-
-    return Page(rows, at(rows[-1], False) if rows and after else None, at(rows[0], True) if rows and before else None)
-
-
-def _beyond(key: Sequence[str], values: Sequence[Any], op: str) -> Q:
-    found = Q()
-    for i, name in enumerate(key):
-        found |= Q(**dict(zip(key[:i], values[:i], strict=True)), **{f"{name}__{op}": values[i]})
-    return found
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, int | str) else str(value)
-
-
-def _limit(request: Request) -> int:
-    text = request.query_params.get("limit", "50")
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:4]) <= 500:
-        errors = [{"pointer": "/limit", "code": "range", "detail": "A whole number from 1 to 500."}]
-        raise Problem("validation-failed", errors=errors)
-    return int(text[:4])
-
-
-def _write_cursor(cursor: _Cursor, name: str) -> str:
-    return signing.dumps([cursor.backwards, *cursor.values], salt=f"kvc.cursor.{name}", compress=True)
-
-
-def _read_cursor(text: str, name: str) -> _Cursor:
-    if not text:
-        return _Cursor(False)
-    try:
-        backwards, *values = signing.loads(text, salt=f"kvc.cursor.{name}")
-    except (signing.BadSignature, ValueError):
-        raise Problem("cursor-invalid") from None
-    return _Cursor(bool(backwards), values)
 
 
 # --- ETags and idempotency ----------------------------------------------------------
@@ -373,5 +301,13 @@ def private(label: str, *parts: str) -> bytes:
 
 
 def validate_only(request: Request) -> bool:
-    """Whether this is a rehearsal: the whole check, no effect."""
-    return request.query_params.get("validate_only", "").lower() in ("true", "1")
+    """Whether this is a rehearsal: the whole check, no effect.
+
+    Raises:
+        Problem: validation-failed: neither true nor false; what was meant as a rehearsal must not be the real thing.
+    """
+    given = request.query_params.get("validate_only", "false").lower()
+    if given not in ("true", "1", "false", "0"):
+        errors = [{"pointer": "/validate_only", "code": "invalid", "detail": "true or false."}]
+        raise Problem("validation-failed", errors=errors)
+    return given in ("true", "1")

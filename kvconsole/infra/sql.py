@@ -1,20 +1,21 @@
 """Decides how code reaches PostgreSQL beside the ORM, and what row-level security every table gets.
 
-Called by migrations (`protect`, `audited`, `script`), by processes that hold a connection of their own (`connect`),
-by whoever keeps SQL beyond a filter in `<package>/sql/queries.sql` (`named`), and at start-up (`boot_problems`).
+Called by migrations (`protect`, `tenant_keys`, `audited`, `script`), by processes that hold a connection of their own
+(`connect`), and by whoever keeps SQL beyond a filter in `<package>/sql/queries.sql` (`named`).
 """
 
+import hmac
 import os
 import re
 import time
 import uuid
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
-from typing import LiteralString, cast
+from typing import Any, LiteralString, cast
 
 import psycopg
 from django.conf import settings
-from django.db import connections
 from django.db.migrations.operations import RunSQL
 from psycopg.conninfo import make_conninfo
 
@@ -22,9 +23,12 @@ from kvconsole.infra import outage
 
 PLATFORM = uuid.UUID("00000000-0000-7000-8000-000000000001")
 """The tenant that owns what belongs to nobody else; its shared rows are readable by all tenants."""
+SEALERS = ("operator", "router")
+"""Roles of processes that act for tenants."""
 FLEET_ROLES = ("operator", "ingest", "router", "seq", "audit")
-CONTEXT = "NULLIF(current_setting('kv.tenant', true), '')::uuid"
-"""The tenant of this transaction. After a local `set_config` the setting reads '', not NULL: hence NULLIF."""
+CONTEXT = "(SELECT tenant_now())"
+"""The tenant of this transaction, as `kvconsole/sql/seal.sql` verifies it; asked once a query, not once a row."""
+READABLE = "ANY ((SELECT tenant_readable())::uuid[])"
 
 
 def uuid7() -> uuid.UUID:
@@ -117,7 +121,7 @@ def _policies(table: str, tenant: str, shared: bool, roles: list[str]) -> list[s
     ]
     if not shared:
         return [*lines, f"CREATE POLICY own ON {table} AS RESTRICTIVE TO kv_tenant USING ({own}) WITH CHECK ({own})"]
-    read = f"{tenant} IN ({CONTEXT}, '{PLATFORM}') AND {CONTEXT} IS NOT NULL"
+    read = f"{tenant} = {READABLE}"
     restrictive = f"ON {table} AS RESTRICTIVE"
     return [
         *lines,
@@ -142,31 +146,88 @@ def audited(table: str, when: str = "INSERT OR UPDATE OR DELETE") -> RunSQL:
     )
 
 
-_PRIVILEGED = """
-SELECT CASE WHEN r.rolsuper THEN 'is a superuser' WHEN r.rolbypassrls THEN 'bypasses row-level security'
-            ELSE 'is a member of the owner kv_owner' END
-FROM pg_roles r WHERE r.rolname = current_user
-  AND (r.rolsuper OR r.rolbypassrls OR pg_has_role(current_user, 'kv_owner', 'MEMBER'))
-"""
-_UNFORCED = """
-SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = 'public' AND c.relkind IN ('r', 'p') AND NOT c.relispartition
-  AND (c.relname = 'tenants_tenant' OR EXISTS (
-        SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'tenant_id' AND NOT a.attisdropped))
-  AND NOT (c.relrowsecurity AND c.relforcerowsecurity AND EXISTS (
-        SELECT FROM pg_policy p WHERE p.polrelid = c.oid AND NOT p.polpermissive))
-ORDER BY 1
-"""
+def tenant_keys(
+    table: str, *, tenant: str = "tenant_id", also_shared: Sequence[str] = (), **parents: tuple[str, str]
+) -> list[RunSQL]:
+    """The table's primary key and foreign keys begin with the tenant: no check of one tells of another tenant's rows.
 
+    Ids alone stay indexed for the fleet. Django's own fields to the parents have `db_constraint=False`.
 
-def boot_problems(alias: str = "default") -> list[str]:
-    """Why a process must not serve on this connection: a privileged login role, or a tenant's table without FORCE RLS.
-
-    Raises:
-        django.db.OperationalError: PostgreSQL cannot be reached; nothing is known.
+    Args:
+        table: name of the table; its primary key so far is `id`.
+        tenant: its column that names the tenant.
+        also_shared: names of parents that may belong to the platform instead; a column `<name>_tenant_id`, which a
+            trigger fills, says whose they are.
+        parents: name → (column, table of the parent).
     """
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_PRIVILEGED)
-        problems = [f"the login role of {alias!r} {why}" for (why,) in cursor.fetchall()]
-        cursor.execute(_UNFORCED)
-        return problems + [f"table {name} has a tenant but no forced row-level security" for (name,) in cursor]
+    lines = [
+        f"ALTER TABLE {table} DROP CONSTRAINT {table}_pkey",
+        f"ALTER TABLE {table} ADD CONSTRAINT {table}_pkey PRIMARY KEY ({tenant}, id)",
+        f"CREATE INDEX {table}_by_id ON {table} (id)",
+    ]
+    for name, (column, parent) in parents.items():
+        lines += parent_key(table, name, column, parent, tenant, shared=name in also_shared)
+    return [RunSQL(";\n".join(lines) + ";", RunSQL.noop)]
+
+
+def parent_key(
+    table: str, name: str, column: str, parent: str, tenant: str = "tenant_id", *, shared: bool = False,
+    parents_tenant: str = "tenant_id",
+) -> list[str]:  # fmt: skip
+    """Statements of one foreign key that begins with the tenant; see `tenant_keys`."""
+    owner, lines = tenant, []
+    if shared:
+        owner = f"{name}_tenant_id"
+        lines = [
+            f"ALTER TABLE {table} ADD COLUMN {owner} uuid",
+            f"UPDATE {table} SET {owner} = p.{parents_tenant} FROM {parent} p WHERE p.id = {column}",  # noqa: S608
+            f"ALTER TABLE {table} ADD CONSTRAINT {table}_{name}_tenant CHECK"
+            f" (({column} IS NULL) = ({owner} IS NULL) AND {owner} IN ({tenant}, '{PLATFORM}'))",
+            f"CREATE TRIGGER {name}_tenant BEFORE INSERT OR UPDATE ON {table} FOR EACH ROW"
+            f" EXECUTE FUNCTION tenant_of_parent('{column}', '{owner}', '{parent}', '{parents_tenant}')",
+        ]
+    return [
+        *lines,
+        f"ALTER TABLE {table} ADD CONSTRAINT {table}_{name}_fk FOREIGN KEY ({owner}, {column})"
+        f" REFERENCES {parent} ({parents_tenant}, id) DEFERRABLE INITIALLY DEFERRED",
+        f"CREATE INDEX {table}_by_{name} ON {table} ({owner}, {column})",
+    ]
+
+
+# --- the tenant of a transaction -------------------------------------------------------
+
+SEAL_SECONDS = 600
+"""The key and the difference of the clocks are asked again after this long."""
+_seals: dict[tuple[str, int, str], tuple[float, bytes, float]] = {}
+
+
+def enter(connection: psycopg.Connection[Any], tenant_id: uuid.UUID | None) -> None:
+    """Until the end of the transaction (or savepoint) the database shows this tenant's rows; None = no rows.
+
+    The value goes as a bound parameter, so that it is in no text of a query that others could see.
+
+    Args:
+        connection: as kv_tenant, in a transaction, to PostgreSQL itself: the seal is bound to its backend.
+        tenant_id: of the tenant.
+    """
+    said = ""
+    if tenant_id is not None:
+        key, ahead = _seal(connection.info.host, connection.info.port, connection.info.dbname)
+        said = f"{tenant_id}:{int((time.time() + ahead) * 1000):016d}:"
+        said += hmac.digest(key, f"{said}{connection.info.backend_pid}".encode(), "sha256").hex()
+    psycopg.Cursor(connection).execute("SELECT set_config('kv.context', %s, true)", (said,))
+
+
+def _seal(host: str, port: int, name: str) -> tuple[bytes, float]:
+    """The key, and by how much the database's clock is ahead; asked over the process's own role."""
+    now, place = time.monotonic(), (host, port, name)
+    asked, key, ahead = _seals.get(place, (-SEAL_SECONDS, b"", 0.0))
+    if now - asked >= SEAL_SECONDS:
+        role = settings.DB_ROLE if settings.DB_ROLE in SEALERS else "operator"
+        with psycopg.connect(dsn(role, host=host, port=str(port), dbname=name)) as c:
+            row = c.execute("SELECT key, extract(epoch FROM clock_timestamp())::float8 FROM tenant_seal").fetchone()
+        if row is None:
+            raise psycopg.DataError("the database has no key for tenants")
+        key, ahead = bytes(row[0]), row[1] - time.time()
+        _seals[place] = (now, key, ahead)
+    return key, ahead

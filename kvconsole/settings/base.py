@@ -5,6 +5,7 @@ from pathlib import Path
 import plotly  # type: ignore[import-untyped]
 
 from kvconsole.settings.env import Env
+from kvconsole.settings.parts import *
 
 env = Env()
 BASE_DIR = Path(__file__).resolve().parents[2]
@@ -38,8 +39,14 @@ DB_ROLE = env.text("KVC_DB_ROLE", "operator")
 DB_PASSWORDS = {role: env.text(f"KVC_DB_{role.upper()}_PASSWORD", "") for role in DB_ROLES}
 
 
+DB_POOL = env.number("KVC_DB_POOL", 0)
+"""Connections of each role that the process's threads share; 0 = each thread keeps its own."""
+
+
 def _database(role: str) -> dict[str, object]:
-    options = {"options": "-c role=kv_owner" if role == "migrate" else "-c statement_timeout=15s"}
+    options: dict[str, object] = {"options": "-c role=kv_owner" if role == "migrate" else "-c statement_timeout=15s"}
+    if DB_POOL:
+        options["pool"] = {"min_size": 1, "max_size": DB_POOL, "timeout": 5}
     return {
         "ENGINE": "django.db.backends.postgresql",
         "HOST": DB_HOST,
@@ -47,7 +54,7 @@ def _database(role: str) -> dict[str, object]:
         "NAME": DB_NAME,
         "USER": f"kv_{role}",
         "PASSWORD": DB_PASSWORDS[role],
-        "CONN_MAX_AGE": 60,
+        "CONN_MAX_AGE": 0 if DB_POOL else 60,
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": options,
     }
@@ -58,59 +65,17 @@ DATABASE_ROUTERS = ["kvconsole.infra.access.PlaneRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_USER_MODEL = "tenants.User"
 AUTHENTICATION_BACKENDS = ["tenants.authentication.LoginBackend"]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator",
+     "OPTIONS": {"user_attributes": ("username", "email")}},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]  # fmt: skip
 
-INSTALLED_APPS = [
-    "kvconsole",
-    "tenants",
-    "audit",
-    "catalog",
-    "routing",
-    "frontend",
-    "django.contrib.auth",
-    "django.contrib.contenttypes",
-    "django.contrib.sessions",
-    "django.contrib.messages",
-    "django.contrib.staticfiles",
-    "django.contrib.postgres",
-    "rest_framework",
-    "drf_spectacular",
-    "drf_spectacular_sidecar",
-    "channels",
-    "csp",
-    "django_htmx",
-]
-MIDDLEWARE = [
-    "kvconsole.plumbing.Plumbing",
-    "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
-    "csp.middleware.CSPMiddleware",
-    "kvconsole.infra.rest.RequestIdMiddleware",
-    "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.middleware.locale.LocaleMiddleware",
-    "django.middleware.common.CommonMiddleware",
-    "django.middleware.csrf.CsrfViewMiddleware",
-    "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "kvconsole.infra.access.PrincipalMiddleware",
-    "django.contrib.messages.middleware.MessageMiddleware",
-    "django_htmx.middleware.HtmxMiddleware",
-]
 ROOT_URLCONF = "kvconsole.urls"
 ASGI_APPLICATION = "kvconsole.asgi.application"
 WSGI_APPLICATION = "kvconsole.wsgi.application"
-TEMPLATES = [
-    {
-        "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "APP_DIRS": True,
-        "OPTIONS": {
-            "context_processors": [
-                "django.template.context_processors.request",
-                "django.contrib.auth.context_processors.auth",
-                "django.contrib.messages.context_processors.messages",
-                "frontend.context.console",
-            ]
-        },
-    }
-]
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
@@ -126,6 +91,7 @@ STATICFILES_DIRS = [("vendor/plotly", Path(plotly.__file__).parent / "package_da
 LOGIN_URL = "/login"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login"
+STEP_UP_URL = "/account/confirm"
 FORBIDDEN_VIEW = "frontend.views.forbidden"
 CSRF_FAILURE_VIEW = "frontend.views.csrf_failed"
 
@@ -133,7 +99,14 @@ CSRF_FAILURE_VIEW = "frontend.views.csrf_failed"
 SESSION_COOKIE_NAME = "kvc"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
-SESSION_COOKIE_AGE = 8 * 3600
+SESSION_COOKIE_AGE = env.number("KVC_SESSION_SECONDS", 8 * 3600)
+"""A session ends so long after the log-in, whatever is done in it."""
+SESSION_IDLE_SECONDS = env.number("KVC_SESSION_IDLE_SECONDS", 15 * 60)
+"""… and so long after the last request; an open socket is none."""
+STEP_UP_SECONDS = env.number("KVC_STEP_UP_SECONDS", 300)
+"""How old a proof (password, second factor) may be for an act that cannot be taken back."""
+TRUSTED_PROXIES = env.items("KVC_TRUSTED_PROXIES")
+"""Networks whose X-Forwarded-For is believed."""
 CSRF_COOKIE_HTTPONLY = True
 X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
@@ -152,24 +125,75 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
+# --- accounts: local, TOTP, passkeys, and OIDC where it is configured ------
+ACCOUNT_ADAPTER = "tenants.accounts.adapter.Accounts"
+MFA_ADAPTER = "tenants.accounts.adapter.Factors"
+SOCIALACCOUNT_ADAPTER = "tenants.accounts.adapter.Linked"
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_USER_MODEL_EMAIL_FIELD = None
+ACCOUNT_PRESERVE_USERNAME_CASING = True
+ACCOUNT_RATE_LIMITS = MFA_RATE_LIMITS = False
+"""Guesses are counted in PostgreSQL (`tenants.accounts.guard`), not in a cache."""
+ACCOUNT_REAUTHENTICATION_TIMEOUT = STEP_UP_SECONDS
+ACCOUNT_LOGIN_TIMEOUT = 300
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_TOTP_ISSUER = "KV Console"
+MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = False
+SOCIALACCOUNT_ONLY = False
+SOCIALACCOUNT_LOGIN_ON_GET = True
+SOCIALACCOUNT_AUTO_SIGNUP = False
+SOCIALACCOUNT_STORE_TOKENS = False
+OIDC_URL = env.text("KVC_OIDC_URL", "")
+"""Issuer of an OpenID Connect provider; empty = none is offered."""
+OIDC_LINK_BY_NAME = env.flag("KVC_OIDC_LINK_BY_NAME")
+"""Whether the provider's `preferred_username` is believed to be the log-in name here; else people link themselves."""
+SOCIALACCOUNT_PROVIDERS = {
+    "openid_connect": {
+        "OAUTH_PKCE_ENABLED": True,
+        "AUTH_PARAMS": {"prompt": "login"},
+        "APPS": [
+            {
+                "provider_id": "oidc",
+                "name": env.text("KVC_OIDC_NAME", "OpenID Connect"),
+                "client_id": env.text("KVC_OIDC_CLIENT_ID", ""),
+                "secret": env.text("KVC_OIDC_CLIENT_SECRET", ""),
+                "settings": {"server_url": OIDC_URL},
+            }
+        ]
+        if OIDC_URL
+        else [],
+    }
+}
+
 # --- REST ----------------------------------------------------------------
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["tenants.authentication.ConsoleAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["kvconsole.infra.access.RoutePermission"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["kvconsole.infra.bodies.StrictJSON"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "kvconsole.infra.rest.problem_handler",
     "UNAUTHENTICATED_USER": None,
 }
+IDEMPOTENCY = "audit.idempotency.once"
+"""Who sees to it that a repeated write has one effect; `kvconsole.infra.calls` wraps every write in it."""
+RATE_LIMITS = {
+    "token": env.text("KVC_RATE_TOKEN", "20000/10"),
+    "tenant": env.text("KVC_RATE_TENANT", "40000/10"),
+    "address": env.text("KVC_RATE_ADDRESS", "1200/60"),
+}
+"""Calls / seconds of one token (or person), one tenant, and one address of nobody known; 0/1 = no limit."""
 SPECTACULAR_SETTINGS = {
     "TITLE": "KV Console",
     "VERSION": "1",
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "validatorUrl": None, "persistAuthorization": False},
     "SERVE_INCLUDE_SCHEMA": False,
     "POSTPROCESSING_HOOKS": [
-        "drf_spectacular.hooks.postprocess_schema_enums",
         "tenants.schema.describe_problems",
     ],
 }
@@ -183,6 +207,10 @@ CHANNEL_LAYERS = {
 }
 TASK_SENDER = "kvconsole.celery.send"
 """How an app wakes a worker without knowing Celery: called with a task's name and an id."""
+NAMESPACE_POLICY = "catalog.placing.node_policies"
+"""Answers which tiers of a node may hold which namespaces; asked where a node renews its leases."""
+APPROVAL_OWNERS = {"share_group": "tenants.approval_decided"}
+"""Kind of approval → the task that is told of its decision."""
 KEY_HOLDERS = {"node": "catalog.fleet.holder_refusal"}
 """Kind of principal → who knows whether such a holder may lease keys now; kinds that are not here need no leave."""
 CELERY_BROKER_URL = VALKEY_URL

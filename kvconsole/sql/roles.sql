@@ -24,3 +24,5 @@ ALTER ROLE kv_router NOSUPERUSER NOBYPASSRLS NOCREATEROLE NOCREATEDB LOGIN PASSW
 ALTER ROLE kv_seq NOSUPERUSER NOBYPASSRLS NOCREATEROLE NOCREATEDB LOGIN PASSWORD '{kv_seq_password}';
 ALTER ROLE kv_audit NOSUPERUSER NOBYPASSRLS NOCREATEROLE NOCREATEDB LOGIN PASSWORD '{kv_audit_password}';
 GRANT kv_owner TO kv_migrate;
+-- Sessions of tenants do not show each other the text of their queries (pg_stat_activity).
+ALTER ROLE kv_tenant SET track_activities = off;

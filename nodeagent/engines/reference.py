@@ -46,7 +46,7 @@ def hash_tokens(hash_id: int, count: int, seed: int) -> bytes:
 
 def describe() -> dict[str, Any]:
     """What an agent with this engine tells at enrolment."""
-    capabilities = {"inventory": True, "digest": True, "emulated": ["hbm", "time"]}
+    capabilities = {"inventory": True, "digest": True, "allowances": True, "emulated": ["hbm", "time"]}
     return {"kind": "reference", "version": VERSION, "capabilities": capabilities}
 
 
@@ -107,7 +107,7 @@ class ReferenceEngine:
         try:
             lease = self.ring.lease(request.ns, request.gen)
         except LeaseOver:
-            return Result(request=request.request, code="lease-over")
+            return Result(request=request.request, code=self._not_here(request) or "lease-over")
         if lease.block_tokens != self._block_tokens:
             return Result(request=request.request, code="block-size-mismatch")
         if not _good(request):
@@ -121,6 +121,13 @@ class ReferenceEngine:
         result = self._account(request, space, chain, hits, tiers)
         self.decoding.begin(request, lease, space, chain, held, now)
         return result
+
+    def _not_here(self, request: Request) -> str:
+        """Why the namespace may not be on this node at all, "" if that is not known; its blocks count as refused."""
+        why = self._pool.budget.shut(request.ns)
+        if why and _good(request):
+            self._pool.budget.refuse(request.ns, self._pool.order[0], why, request.input_length // self._block_tokens)
+        return why
 
     def _account(self, request: Request, space: Space, chain: bytes, hits: int, tiers: dict[str, int]) -> Result:
         """Tells the use and sums up what it saved."""

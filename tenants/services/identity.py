@@ -16,20 +16,24 @@ from kvconsole.infra.access import Principal, plane
 from kvconsole.infra.keystore import KeyStoreUnavailable, keystore, tenant_name
 from kvconsole.infra.rest import Problem, add_codes
 from kvconsole.infra.sql import uuid7
+from tenants import slugs
 from tenants.constants import ERASURE_SCOPES, ISOLATIONS, ROLES
+from tenants.lookalikes import normal, scripts, skeleton
 from tenants.models import Tenant, User
 
 add_codes(
     {
         "slug-taken": (409, "Another tenant has this slug"),
+        "slug-lookalike": (409, "Another tenant's slug looks like this one"),
         "username-taken": (409, "Somebody else has this log-in name"),
+        "username-lookalike": (409, "Somebody else's log-in name looks the same"),
     }
 )
 LOGIN_BUCKETS = 64
 """Counters of refused log-ins: at most so many events a minute, whatever is tried."""
 _refused_logins = Repetitions()
-_SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_NAME = re.compile(r"[^\W_][\w.-]{0,62}")
 
 
 def invalid(pointer: str, detail: str, code: str = "invalid") -> Problem:
@@ -59,36 +63,58 @@ def tenant_create(
         retention: data class → seconds.
 
     Raises:
-        Problem: validation-failed or slug-taken.
+        Problem: validation-failed, slug-taken or slug-lookalike.
     """
-    if not _SLUG.fullmatch(slug):
-        raise invalid("/slug", "1 to 63 characters of a-z, 0-9 and, inside, hyphens.")
-    if isolation not in ISOLATIONS:
-        raise invalid("/isolation", f"One of {', '.join(ISOLATIONS)}.")
-    if erasure_scope not in ERASURE_SCOPES:
-        raise invalid("/erasure_scope", f"One of {', '.join(ERASURE_SCOPES)}.")
-    if bad := [c for c in classes if not _WORD.fullmatch(c)]:
-        raise invalid("/classes", f"Not a data class: {bad[0]!r}.")
-    kept = dict(retention or {})
-    if set(kept) - set(classes) or any(not 0 < seconds < 2**31 for seconds in kept.values()):
-        raise invalid("/retention", "Positive seconds for classes of the tenant.")
+    lookalike = _checked_slug(slug)
     tenant = Tenant(
         id=tenant_id or uuid7(),
         slug=slug,
+        lookalike=lookalike,
         name=name,
         residency=residency,
         isolation=isolation,
         classes=list(classes),
         erasure_scope=erasure_scope,
-        retention=kept,
+        retention=dict(retention or {}),
         created_at=now or datetime.now(UTC),
     )
+    check_tenant(tenant)
     keystore().ensure(tenant_name(tenant.id))
     fields = ("slug", "residency", "isolation", "classes", "erasure_scope", "retention")
     with transaction.atomic(using=plane()):
         _insert(tenant, "slug-taken")
         _record("tenant.created", tenant.id, "tenant", str(tenant.id), actor, {f: getattr(tenant, f) for f in fields})
     return tenant
+
+
+def check_tenant(tenant: Tenant) -> None:
+    """Its words are of the lists, and it keeps only classes it has.
+
+    Raises:
+        Problem: validation-failed.
+    """
+    if tenant.isolation not in ISOLATIONS:
+        raise invalid("/isolation", f"One of {', '.join(ISOLATIONS)}.")
+    if tenant.erasure_scope not in ERASURE_SCOPES:
+        raise invalid("/erasure_scope", f"One of {', '.join(ERASURE_SCOPES)}.")
+    if bad := [c for c in tenant.classes if not _WORD.fullmatch(c)]:
+        raise invalid("/classes", f"Not a data class: {bad[0]!r}.")
+    kept: dict[str, int] = tenant.retention
+    if set(kept) - set(tenant.classes) or any(not 0 < seconds < 2**31 for seconds in kept.values()):
+        raise invalid("/retention", "Positive seconds for classes of the tenant.")
+
+
+def _checked_slug(slug: str) -> str:
+    """What the slug looks like; no other tenant's does."""
+    lookalike = slugs.slug_skeleton(slug)
+    other = Tenant.objects.filter(lookalike=lookalike).values_list("slug", flat=True).first()
+    if other == slug:
+        raise Problem("slug-taken")
+    if other is not None:
+        raise Problem("slug-lookalike", f"{slug!r} looks like {other!r}, which another tenant has.")
+    if not slugs.is_slug(slug):
+        raise invalid("/slug", slugs.RULE)
+    return lookalike
 
 
 def user_create(
@@ -107,8 +133,6 @@ def user_create(
     Raises:
         Problem: validation-failed or username-taken.
     """
-    if not _WORD.fullmatch(username):
-        raise invalid("/username", "1 to 63 characters of letters, digits, dot, hyphen and underscore.")
     if unknown := sorted(set(roles) - set(ROLES)):
         raise invalid("/roles", f"Not a role: {unknown[0]!r}.")
     user = User(
@@ -120,12 +144,38 @@ def user_create(
         language=language,
         created_at=now or datetime.now(UTC),
     )
-    body = {"roles": user.roles, "tenant": str(tenant.id) if tenant else None}
-    pii = {"username": username, "email": email}
     with transaction.atomic(using=plane()):
-        _insert(user, "username-taken")
-        _record("user.created", tenant.id if tenant else None, "user", str(user.id), actor, body, pii)
+        user_insert(user, pointer_name=username, actor=actor)
     return user
+
+
+def user_insert(user: User, *, pointer_name: str, actor: Principal | None) -> None:
+    """The person is there, under a name that nobody takes for another's; called in a transaction.
+
+    Args:
+        user: not yet in the database.
+        pointer_name: the part of its name that the caller chose.
+        actor: who makes it.
+
+    Raises:
+        Problem: validation-failed, username-taken or username-lookalike.
+    """
+    name = normal(pointer_name)
+    if not _NAME.fullmatch(name):
+        raise invalid("/username", "1 to 63 letters and digits and, behind the first, dots, hyphens and underscores.")
+    if len(scripts(name)) > 1:
+        raise invalid("/username", "Its letters are of several scripts.", "mixed-scripts")
+    user.username = user.username.removesuffix(pointer_name) + name
+    user.lookalike = skeleton(user.username)
+    body = {"roles": user.roles, "tenant": str(user.tenant_id) if user.tenant_id else None, "kind": user.kind}
+    try:
+        with transaction.atomic(using=plane()):
+            user.save(force_insert=True)
+    except IntegrityError as e:
+        constraint = getattr(getattr(e.__cause__, "diag", None), "constraint_name", "") or ""
+        raise Problem("username-lookalike" if "lookalike" in constraint else "username-taken") from e
+    pii = {"username": user.username, "email": user.email}
+    _record("user.created", user.tenant_id, "user", str(user.id), actor, body, pii)
 
 
 def user_password_set(*, user_id: UUID, password: str, actor: Principal | None = None) -> None:
@@ -137,9 +187,9 @@ def user_password_set(*, user_id: UUID, password: str, actor: Principal | None =
     user = User.objects.filter(id=user_id).first()
     if user is None:
         raise Problem("not-found")
-    user.password = make_password(password)
+    user.password, user.password_initial = make_password(password), False
     with transaction.atomic(using=plane()):
-        user.save(update_fields=["password"])
+        user.save(update_fields=["password", "password_initial"])
         _record("user.changed", user.tenant_id, "user", str(user.id), actor, {"changed": ["password"]})
 
 
@@ -175,9 +225,20 @@ def user_change(
         _record("user.changed", user.tenant_id, "user", str(user.id), actor, {"changed": changed, "roles": user.roles})
 
 
-def logged_in(*, who: Principal) -> None:
-    """The trail says that the person has logged in; called in the transaction that begins the session."""
-    _record("user.logged_in", who.tenant_id, "user", who.user_id or who.id, who, {"method": "password"})
+def logged_in(*, who: Principal, method: str = "password") -> None:
+    """The trail says that the person has logged in, and how; called in the transaction that begins the session."""
+    _record("user.logged_in", who.tenant_id, "user", who.user_id or who.id, who, {"method": method})
+
+
+def factor_changed(*, who: Principal, changed: str) -> None:
+    """The trail says that the person's own means to log in are others: totp, webauthn, recovery_codes, oidc."""
+    body = {"changed": [changed], "roles": sorted(who.roles)}
+    _record("user.changed", who.tenant_id, "user", who.user_id or who.id, who, body)
+
+
+def stepped_up(*, who: Principal, method: str) -> None:
+    """The trail says that the person has proved themselves anew."""
+    _record("user.stepped_up", who.tenant_id, "user", who.user_id or who.id, who, {"method": method})
 
 
 def logged_out(*, who: Principal) -> None:
@@ -185,7 +246,7 @@ def logged_out(*, who: Principal) -> None:
     _record("user.logged_out", who.tenant_id, "user", who.user_id or who.id, who, {})
 
 
-def login_refused(*, username: str, now: float) -> bool:
+def login_refused(*, username: str, now: float, reason: str = "name-or-password") -> bool:
     """The trail says that a log-in was refused: at once, then once a minute with the count of those in between.
 
     Names share counters, whether somebody has them or not: guessing floods nothing, and its time tells nothing.
@@ -193,15 +254,16 @@ def login_refused(*, username: str, now: float) -> bool:
     Args:
         username: as it was typed; it is kept sealed, because people type passwords there.
         now: seconds of any steady clock.
+        reason: name-or-password | code | too-many.
 
     Returns:
         Whether an event was written. A key store that is away costs the event, not the answer.
     """
     bucket = hashlib.sha256(username.encode(errors="replace")).digest()[0] % LOGIN_BUCKETS
-    repeated = _refused_logins.due((str(bucket),), now)
+    repeated = _refused_logins.due((str(bucket), reason), now)
     if repeated is None:
         return False
-    body = {"reason": "name-or-password", "repeated": repeated}
+    body = {"reason": reason, "repeated": repeated}
     try:
         with transaction.atomic(using=plane()):
             record(
@@ -219,7 +281,7 @@ def login_refused(*, username: str, now: float) -> bool:
     return True
 
 
-def _insert(row: Tenant | User, taken: str) -> None:
+def _insert(row: Tenant, taken: str) -> None:
     try:
         with transaction.atomic(using=plane()):
             row.save(force_insert=True)

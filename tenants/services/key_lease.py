@@ -36,6 +36,8 @@ class KeyLeases(msgspec.Struct, frozen=True):
     fence_seq: int
     fences_after: list[dict[str, Any]]
     ticket_key: str = ""
+    denied: list[dict[str, Any]] = []
+    """Nodes only: namespaces that may not be there, whose they are, and why."""
 
 
 def key_leases_renew(
@@ -58,7 +60,7 @@ def key_leases_renew(
         raise Problem("forbidden")
     holder, until = principal.holder or principal.id, now + timedelta(seconds=LEASE_SECONDS)
     _require_standing(kind, holder)
-    rows = _allowed(principal)
+    rows, policies = _allowed(principal)
     chosen = rows if everything or not held else [r for r in rows if r.digest.hex() in held]
     store = keystore()
     with transaction.atomic(using=plane()):
@@ -66,7 +68,9 @@ def key_leases_renew(
             holder_kind=kind, holder=holder, seq=fence_seq, tenant_id=principal.tenant_id or PLATFORM, now=now
         )
         leases = [lease for row in chosen if (lease := _lease(store, row, kind, until))]
-        new = _remember(leases, chosen, kind=kind, holder=holder, now=now, until=until)
+        for lease in leases:
+            lease.update(policies.get(lease["namespace"], {}))
+        new = _remember(leases, chosen, kind=kind, holder=holder, tenant_id=principal.tenant_id, now=now, until=until)
         latest, fences = selectors.fences_after(fence_seq)
         _record_leases(principal, kind, holder, leases, new, fence_seq)
     return KeyLeases(
@@ -74,6 +78,11 @@ def key_leases_renew(
         fence_seq=latest,
         fences_after=[{"namespace": f.ns.hex(), "min_gen": f.min_gen} for f in fences],
         ticket_key=ticket_key(holder, now).hex() if kind == "node" else "",
+        denied=[
+            {"namespace": ns, "tenant": policy["tenant"], "reason": policy["denied"]}
+            for ns, policy in policies.items()
+            if "denied" in policy
+        ],
     )
 
 
@@ -110,11 +119,19 @@ def ticket_day(node: str, now: datetime) -> datetime:
     return last.first() or now
 
 
-def _allowed(principal: Principal) -> list[NamespaceRow]:
+def _allowed(principal: Principal) -> tuple[list[NamespaceRow], dict[str, dict[str, Any]]]:
+    """The namespaces that the holder may lease, and what a node is told of each (digest in hex) and of the others."""
+    rows = selectors.namespaces_active()
     if principal.kind == "gateway":
-        return selectors.namespaces_active()
+        return rows, {}
     region = next((s.removeprefix("region:") for s in principal.scopes if s.startswith("region:")), "")
-    return selectors.namespaces_for_node(principal.holder, region=region)
+    ask = import_string(settings.NAMESPACE_POLICY)
+    told = ask(node=principal.holder, region=region, digests=[row.digest for row in rows])
+    policies: dict[str, dict[str, Any]] = {}
+    for digest, policy in told.items():
+        line = {"tenant": policy.tenant, "barred": policy.barred, "metered": policy.metered}
+        policies[digest.hex()] = {"tenant": policy.tenant, "denied": policy.shut} if policy.shut else line
+    return [row for row in rows if "denied" not in policies.get(row.digest.hex(), {})], policies
 
 
 def _lease(store: KeyStore, row: NamespaceRow, kind: str, until: datetime) -> dict[str, Any] | None:
@@ -136,8 +153,16 @@ def _lease(store: KeyStore, row: NamespaceRow, kind: str, until: datetime) -> di
 
 
 def _remember(
-    leases: list[dict[str, Any]], rows: list[NamespaceRow], *, kind: str, holder: str, now: datetime, until: datetime
+    leases: list[dict[str, Any]],
+    rows: list[NamespaceRow],
+    *,
+    kind: str,
+    holder: str,
+    tenant_id: UUID | None,
+    now: datetime,
+    until: datetime,
 ) -> int:
+    """How many leases are new. A tenant's gateway holds leases as the tenant's, also of shared namespaces."""
     by_digest = {row.digest.hex(): row for row in rows}
     held = [by_digest[lease["namespace"]] for lease in leases]
     values: dict[str, Any] = {
@@ -145,7 +170,7 @@ def _remember(
         "holder": holder,
         "now": now,
         "until": until,
-        "tenants": [row.tenant_id for row in held],
+        "tenants": [tenant_id or row.tenant_id for row in held],
         "namespaces": [row.id for row in held],
         "generations": [row.generation for row in held],
     }

@@ -1,5 +1,6 @@
-"""Decides how bearer tokens are issued, used up and revoked."""
+"""Decides how bearer tokens are issued, used up and revoked, and who may have one made."""
 
+import ipaddress
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -8,13 +9,17 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from audit.services import record
-from kvconsole.infra.access import Principal, plane
+from kvconsole.infra.access import TENANT_ROLES, Principal, plane
+from kvconsole.infra.access import scopes as known_scopes
+from kvconsole.infra.rest import Problem
 from tenants import tokens
-from tenants.constants import PLATFORM_TENANT, ROLES
-from tenants.models import Token, User
+from tenants.constants import GRANTABLE, PLATFORM_TENANT, ROLES
+from tenants.models import Tenant, Token, User
 from tenants.services.identity import invalid
 
-DEFAULT_DAYS, MOST_DAYS = 90, 365
+DEFAULT_DAYS, MOST_DAYS, UNUSED_DAYS = 90, 365, 60
+OWNED_KINDS = ("user", "service", "gateway")
+"""Kinds that people manage; a node's and an invitation have lives of their own."""
 
 
 def token_issue(
@@ -34,7 +39,7 @@ def token_issue(
     """The token is good from commit on; its plaintext exists only in the answer.
 
     Args:
-        kind: enrol | node | gateway | service | user.
+        kind: enrol | node | gateway | service | user | invite.
         tenant_id: whose it is; the platform's are over all tenants.
         user: who stands behind it: it can never do what that person may not.
         holder: id of the node or gateway it stands for.
@@ -121,3 +126,114 @@ def token_revoke(*, token: Token, reason: str, actor: Principal | None = None, n
                 body={"kind": token.kind, "reason": reason},
             )
     return bool(changed)
+
+
+def token_create(
+    *,
+    tenant: Tenant,
+    owner: User,
+    actor: Principal,
+    kind: str = "user",
+    name: str = "",
+    roles: Sequence[str] = (),
+    scopes: Sequence[str] = (),
+    cidr: str = "",
+    expires_at: datetime | None = None,
+    now: datetime | None = None,
+) -> tuple[Token, str]:
+    """The owner has one more token; its plaintext exists only in the answer.
+
+    People make their own tokens only: who makes a token can act as its owner. A service account's are made by who
+    could have given it the roles they carry.
+
+    Args:
+        tenant: of the owner; the platform for staff of the fleet.
+        owner: who stands behind it; it can never do what the owner may not at the time of use.
+        actor: who makes it.
+        kind: user (of a person), service, or gateway (of a service account that is one).
+        roles: a part of the owner's.
+        scopes: what of that it can be used for; none = everything but what cannot be taken back.
+        cidr: addresses it works from; "" = anywhere.
+        expires_at: default 90 days, at most 365.
+
+    Raises:
+        Problem: not-found, validation-failed, role-not-grantable, person-removed.
+    """
+    _check_owner(tenant, owner, kind, actor)
+    if beyond := sorted(set(roles) - set(owner.roles)):
+        raise invalid("/roles", f"Its owner has no such role: {beyond[0]}.", "beyond-owner")
+    if not roles:
+        raise invalid("/roles", "At least one of its owner's roles.")
+    if owner.kind == "service" and (beyond := sorted(set(roles) - grantable(actor))):
+        raise Problem("role-not-grantable", f"The role {beyond[0]} is given by somebody else.")
+    if (actor.kind == "token") and (beyond := sorted(set(roles) - actor.roles)):
+        raise Problem("role-not-grantable", f"The token that asks has no such role: {beyond[0]}.")
+    if unknown := sorted(set(scopes) - known_scopes()):
+        raise invalid("/scopes", f"There is no such scope: {unknown[0]!r}.")
+    if actor.scopes and not set(scopes or {"*"}) <= actor.scopes:
+        raise invalid("/scopes", "A token with scopes makes tokens with no more than these.", "beyond-caller")
+    return token_issue(
+        kind,
+        tenant_id=tenant.id,
+        user=owner,
+        holder=str(owner.id) if kind == "gateway" else "",
+        name=name,
+        roles=roles,
+        scopes=scopes,
+        cidr=_network(cidr),
+        expires_at=expires_at,
+        actor=actor,
+        now=now,
+    )
+
+
+def token_withdraw(*, tenant: Tenant, token_id: str, actor: Principal, now: datetime | None = None) -> None:
+    """The token is of no use from commit on: one's own, or one that the actor administers. Twice is once.
+
+    Raises:
+        Problem: not-found: there is none, or it is somebody else's.
+    """
+    token = Token.objects.filter(id=token_id, tenant_id=tenant.id, kind__in=OWNED_KINDS).first()
+    own = token is not None and str(token.user_id) == (actor.user_id or actor.id)
+    if token is None or not (own or administers(actor, token.tenant_id)):
+        raise Problem("not-found")
+    token_revoke(token=token, reason="withdrawn", actor=actor, now=now)
+
+
+def administers(actor: Principal, tenant_id: UUID) -> bool:
+    """Whether the actor manages the people and tokens of the tenant; the platform's are the fleet's."""
+    if actor.tenant_id is not None:
+        return actor.tenant_id == tenant_id and actor.may("tenant-admin")
+    return actor.kind == "system" or actor.may("operator", "approver")
+
+
+def grantable(actor: Principal) -> frozenset[str]:
+    """The roles that the actor may give and take."""
+    if actor.kind == "system":
+        return frozenset(ROLES)
+    found = frozenset(role for held, roles in GRANTABLE.items() if actor.may(held) for role in roles)
+    return found if actor.tenant_id is None else found & TENANT_ROLES
+
+
+def _check_owner(tenant: Tenant, owner: User, kind: str, actor: Principal) -> None:
+    if (owner.tenant_id or PLATFORM_TENANT) != tenant.id:
+        raise Problem("not-found")
+    if owner.removed_at is not None or not owner.is_active:
+        raise Problem("conflict", "The owner is suspended or removed.")
+    if kind not in OWNED_KINDS or (kind == "user") != (owner.kind == "person"):
+        raise invalid("/kind", "user for a person's, service or gateway for a service account's.")
+    if kind == "gateway" and "gateway" not in owner.roles:
+        raise invalid("/kind", "Its owner is no gateway.")
+    if owner.kind == "person" and str(owner.id) != (actor.user_id or actor.id):
+        raise Problem("forbidden", "A person's tokens are made by that person alone.")
+    if owner.kind == "service" and not administers(actor, tenant.id):
+        raise Problem("not-found")
+
+
+def _network(cidr: str) -> str:
+    if not cidr:
+        return ""
+    try:
+        return str(ipaddress.ip_network(cidr, strict=True))
+    except ValueError:
+        raise invalid("/cidr", "A network like 10.0.0.0/8, without bits behind its prefix.") from None

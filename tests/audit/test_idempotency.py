@@ -3,6 +3,7 @@
 # ruff: noqa: F811
 
 import threading
+from pathlib import Path
 
 import pytest
 from django.db import connections
@@ -56,26 +57,45 @@ def test_neither_key_nor_answer_can_be_read_from_the_table(caller):
 
 
 @committed
-def test_many_at_once_have_one_effect(caller):
-    token, answers, start = caller("operator").token, [], threading.Barrier(6)
+def test_500_at_once_have_one_effect(caller):
+    """20 threads, one key: one call has the effect; the others get its answer, or are told that it is at work."""
+    token, answers, start = caller("operator").token, [], threading.Barrier(20)
 
     def call():
         start.wait()
-        for _ in range(5):
+        for _ in range(25):
             answers.append(Caller(token).post("/tenants", body(), **KEY))
         connections.close_all()
 
-    threads = [threading.Thread(target=call) for _ in range(6)]
+    threads = [threading.Thread(target=call) for _ in range(20)]
     [t.start() for t in threads]
     [t.join() for t in threads]
-    assert {a.status_code for a in answers} == {201}
-    assert len({a.json()["id"] for a in answers}) == 1
+    assert len(answers) == 500
+    good = [a for a in answers if a.status_code == 201]
+    assert len({a.json()["id"] for a in good}) == 1
+    assert sum("Idempotency-Replayed" not in a for a in good) == 1
+    busy = [a for a in answers if a.status_code != 201]
+    assert {(a.status_code, a.json()["code"], a["Retry-After"]) for a in busy} <= {
+        (409, "idempotency-in-progress", "1")
+    }
     with sql.connect("audit") as c:
         assert c.execute("SELECT count(*) FROM audit_event WHERE event_type = 257").fetchone() == (1,)
 
 
 @committed
-def test_a_rehearsal_has_no_effect_and_no_event(caller):
+def test_a_call_that_is_at_work_is_not_waited_for(caller):
+    from kvconsole.infra import rest
+
+    call = caller("operator")
+    key_hash = rest.private("idempotency", str(sql.PLATFORM), "k-1")
+    with sql.connect("operator", autocommit=False) as other:
+        other.execute("SELECT pg_advisory_xact_lock(%s)", (int.from_bytes(key_hash[:8], "big", signed=True),))
+        assert call.post("/tenants", body(), **KEY).json()["code"] == "idempotency-in-progress"
+    assert call.post("/tenants", body(), **KEY).status_code == 201
+
+
+@committed
+def test_a_rehearsal_has_no_effect_no_event_and_makes_no_key(caller, settings):
     call = caller("operator")
     with sql.connect("audit") as c:
         before = c.execute("SELECT count(*) FROM audit_event").fetchone()
@@ -84,6 +104,7 @@ def test_a_rehearsal_has_no_effect_and_no_event(caller):
         assert c.execute("SELECT count(*) FROM audit_event").fetchone() == before
     assert not Tenant.objects.filter(slug="acme").exists()
     assert call.post("/tenants?validate_only=true", body("platform")).status_code == 409
+    assert list(Path(settings.KEYSTORE_DIR).glob("tenant-*")) == []
 
 
 @committed

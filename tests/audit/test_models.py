@@ -145,7 +145,7 @@ def test_a_change_of_rights_without_an_event_cannot_commit():
     )
     for role, change in (("operator", "UPDATE tenants_tenant SET name = 'x' WHERE id = %s"), ("tenant", token)):
         with sql.connect(role, autocommit=False) as c:
-            c.execute("SELECT set_config('kv.tenant', %s, true)", (str(tenant.id),))
+            sql.enter(c, tenant.id)
             assert c.execute(change, (tenant.id,)).rowcount == 1
             with pytest.raises(psycopg.errors.CheckViolation, match="without an audit event"):
                 c.commit()

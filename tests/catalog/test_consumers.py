@@ -4,6 +4,7 @@
 
 import asyncio
 import json
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -234,6 +235,21 @@ def test_rights_and_session_are_those_of_now(planted, monkeypatch):
             pass
         await asyncio.to_thread(planted.execute, "UPDATE tenants_user SET is_active = false WHERE id = %s", (user.pk,))
         assert await closed(two) == consumers.ENDED
+
+    run(test)
+
+
+def test_an_idle_session_ends_its_socket_and_rights_hold_for_less_than_30_s(monkeypatch, settings):
+    assert consumers.CHECK_SECONDS <= 25, "promised are 30 s, and the look-up takes its time"
+    monkeypatch.setattr(consumers, "CHECK_SECONDS", 0.3)
+    session, _ = a_session()
+
+    async def test():
+        socket = talk(session)
+        await socket.connect()
+        session["kvc.begun"] = session["kvc.seen"] = time.time() - settings.SESSION_IDLE_SECONDS - 1
+        await sync_to_async(session.save)()
+        assert await closed(socket) == consumers.ENDED
 
     run(test)
 

@@ -93,7 +93,7 @@ def submit(request: TraceRequest = REQUEST, name: str = "n1") -> tuple[list[str]
         async with httpx.AsyncClient(trust_env=False) as client:
             fleet = ReferenceFleet(tenant="acme", model="toy", client=client)
             try:
-                return list(await fleet.nodes()), await fleet.submit(name, request)
+                return list(await fleet.nodes(request)), await fleet.submit(name, request)
             finally:
                 await sync_to_async(connections.close_all)()
 
@@ -135,3 +135,34 @@ def test_nodes_that_are_not_ready_get_nothing(engine, node) -> None:
     with pytest.raises(NodeUnreachable):
         submit()
     assert not engine.seen
+
+
+def placed() -> list[str]:
+    async def go():
+        async with httpx.AsyncClient(trust_env=False) as client:
+            try:
+                return list(await ReferenceFleet(tenant="acme", model="toy", client=client).nodes(REQUEST))
+            finally:
+                await sync_to_async(connections.close_all)()
+
+    return asyncio.run(go())
+
+
+def test_placement_obeys_isolation_and_residency(engine, node) -> None:
+    from catalog.dedication import nodes_dedicate
+    from tenants.models import Tenant
+    from tenants.placing import tenant_place
+
+    def change(**fields):
+        with audited():
+            Tenant.objects.filter(slug="acme").update(**fields)
+
+    change(isolation="node")
+    assert placed() == []  # no node is its own yet
+    nodes_dedicate(tenant=tenant_place("acme"), names=["n1"], actor=None)
+    assert placed() == ["n1"]
+    tenant_create(slug="other", name="Other", isolation="node")
+    change(isolation="shared", residency="us")
+    assert placed() == []
+    change(residency="eu")
+    assert placed() == ["n1"]

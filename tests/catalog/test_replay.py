@@ -23,7 +23,7 @@ class SimulatedFleet:
     def __init__(self, names: Sequence[str], down: frozenset[str] = frozenset()) -> None:
         self.names, self.down, self.seen = list(names), down, list[tuple[str, TraceRequest]]()
 
-    async def nodes(self) -> Sequence[str]:
+    async def nodes(self, request: TraceRequest) -> Sequence[str]:
         return self.names
 
     async def submit(self, node: str, request: TraceRequest) -> Outcome:

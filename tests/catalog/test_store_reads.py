@@ -9,6 +9,7 @@ import pytest
 
 from catalog import store_reads
 from catalog.index.steps import Touched
+from kvconsole.infra import sql
 from tests.catalog.stored import NODE, OTHER, TENANT, Rig, chain, module_database_, store_database_
 
 __all__ = ["module_database_", "store_database_"]
@@ -113,7 +114,7 @@ def test_a_tenant_sees_its_own_blocks_only(rig: Rig) -> None:
     rig.do(rig.step("add", chain(3)), rig.step("add", chain(7, 1), keyspace=ks))
     with psycopg.connect(rig.tenant) as connection:
         for tenant, blocks in ((own, [7]), (TENANT, [3]), (uuid.uuid4(), []), (None, [])):
-            connection.execute("SELECT set_config('kv.tenant', %s, true)", (str(tenant or ""),))
+            sql.enter(connection, tenant)
             assert [b for (b,) in connection.execute("SELECT blocks FROM catalog_holding")] == blocks
             assert [n for (n,) in connection.execute("SELECT n FROM catalog_placement")] == blocks
             connection.rollback()

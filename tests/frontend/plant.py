@@ -15,6 +15,7 @@ import psycopg
 
 from catalog.models.pictures import LAYERS, METRICS
 from kvconsole.infra.sql import PLATFORM, uuid7
+from tenants.slugs import slug_skeleton
 
 AHEAD = timedelta(hours=1)
 TIERS = {
@@ -250,11 +251,12 @@ def tenants(cx: psycopg.Connection, now: datetime) -> dict[str, UUID]:
                 "tenants_tenant",
                 id=found[slug],
                 slug=slug,
+                lookalike=slug_skeleton(slug),
                 name=slug,
                 residency="",
                 isolation="shared",
                 classes=[],
-                erasure_scope="tenant",
+                erasure_scope="label",
                 retention="{}",
                 state="active",
                 created_at=now,

@@ -13,22 +13,77 @@ PAGES = (
     "/map?view=tiles",
     "/nodes",
     "/nodes/fra-p2",
+    "/tenants",
+    "/tenants/acme-code",
+    "/epochs?model=llama-3.1-8b",
+    "/t/acme-code",
+    "/settings",
     "/docs/ui",
     "/docs/problems",
     "/docs/problems/queue-full",
 )
+FORMS = (
+    "/new-tenant?check=1&name=x&slug=acme-code&isolation=arena&erasure_scope=label",
+    "/tenants/acme-code/quotas?check=1&hbm_limit=1+MiB&seen=x",
+    "/tenants/acme-code/change",
+    "/epochs/rollout?model=llama-3.1-8b",
+    "/share-groups/new?check=1&owner=acme-code&name=books&audience=cobalt-support&days=30&reason=same",
+    "/people/new",
+    "/tokens/new",
+)
+"""Pages with forms, some of them refused or with a plan; each is visited once."""
 LANGUAGES, THEMES = ("en", "zh-hans"), ("light", "dark")
 KEPT_ENGLISH = frozenset(
     ("kv", "console", "hbm", "pinned", "dram", "ssd", "remote", "symlog", "utc", "gib", "mib", "kib", "tib", "seq")
 ) | {"rank", "ctrl", "enter", "shift", "idempotency", "key", "match"}
 """Names and units that are the same in both languages."""
+TENANCY_NAMES = frozenset(
+    [
+        "cobalt",
+        "support",
+        "delta",
+        "clinic",
+        "internal",
+        "source",
+        "restricted",
+        "public",
+        "contracts",
+        "repo",
+        "monolith",
+        "payments",
+        "default",
+        "legal",
+        "lora",
+        "llama",
+        "deepseek",
+        "qwen",
+        "sha",
+        "retrained",
+        "handbooks",
+        "approver",
+        "auditor",
+        "destroyer",
+        "viewer",
+        "acme-admin",
+        "admin",
+        "demo",
+        "invalid",
+        "variant",
+        "member",
+        "ledger",
+        "tools",
+        "kvc",
+        "days",
+    ]
+)
+"""Names of the demonstration's tenants, people, models and labels, and of programs."""
 
 
 def settle(visit, path: str) -> None:
     visit.go(path)
     if path == "/map":
         visit.wait("document.documentElement.dataset.heat === 'ready'", 60)
-    if path.startswith("/nodes/"):
+    if path.startswith(("/nodes/", "/epochs?")):
         visit.wait("document.documentElement.dataset.plot === 'drawn'", 40)
 
 
@@ -54,6 +109,20 @@ def test_axe_finds_nothing(visit, axe, path, language):
             assert not named, f"{path}, {theme}, {width}"
 
 
+@pytest.mark.timeout(240)
+def test_forms_are_whole_on_every_width_and_without_violations(visit, axe):
+    one = visit(theme="dark")
+    for path in FORMS:
+        one.go(path)
+        one.page.evaluate(axe)
+        found = one.page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+        assert not [(v["id"], [n["html"][:160] for n in v["nodes"][:3]]) for v in found], path
+        for width in WIDTHS:
+            one.page.set_viewport_size({"width": width, "height": 900})
+            wide = one.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+            assert wide[0] <= wide[1], f"{path} at {width}: {wide}"
+
+
 @pytest.mark.parametrize("path", PAGES)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_no_page_scrolls_sideways(visit, path, language):
@@ -65,7 +134,7 @@ def test_no_page_scrolls_sideways(visit, path, language):
         assert wide[0] <= wide[1], f"{path} at {width}: {wide}"
 
 
-@pytest.mark.parametrize("path", [*PAGES, "/login", "/nothing-of-that-name"])
+@pytest.mark.parametrize("path", [*PAGES, FORMS[1], FORMS[3], FORMS[6], "/login", "/nothing-of-that-name"])
 def test_a_chinese_page_has_no_english_words(visit, path):
     one = visit(language="zh-hans", user=path != "/login")
     settle(one, path)
@@ -92,6 +161,7 @@ def test_a_chinese_page_has_no_english_words(visit, path):
         "full",
         "reference",
         "local",  # the region of a node that names none
+        *TENANCY_NAMES,
     }
     found = {w.lower() for text in words for w in re.findall(r"[A-Za-z]{3,}", text)}
     left = {w for w in found - KEPT_ENGLISH - names if not re.fullmatch("[a-f]+", w)}

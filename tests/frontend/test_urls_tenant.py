@@ -12,7 +12,7 @@ def test_a_tenants_person_is_told_which_role_is_needed(person):
     with tenant_context(system("test")):
         tenant = tenant_create(slug="acme-code", name="Acme Code")
     who = person("tenant-admin", tenant=tenant)
-    for path in ("/", "/map", "/nodes", "/nodes/fra-p2"):
+    for path in ("/map", "/nodes", "/nodes/fra-p2"):
         answer = who.get(path)
         text = answer.content.decode()
         assert answer.status_code == 403

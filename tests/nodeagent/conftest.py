@@ -52,10 +52,11 @@ def ring() -> KeyRing:
     return KeyRing()
 
 
-def lease(ns: bytes | None = None, gen: int = 1, seconds: float = 300) -> Lease:
+def lease(ns: bytes | None = None, gen: int = 1, seconds: float = 300, **policy) -> Lease:
     return Lease(
         ns=ns or secrets.token_bytes(32), gen=gen, block_tokens=16, blk=secrets.token_bytes(32),
         enc=secrets.token_bytes(32), salt_tag=bytes(16), until=time.time() + seconds,
+        **policy,
     )  # fmt: skip
 
 

@@ -75,6 +75,9 @@ class FarSide:
         self.lease_seconds = 300.0
         self.enrol_answer: dict[str, object] = {}
         self.allowances: dict[str, object] = {}
+        self.policies: dict[bytes, dict[str, object]] = {}
+        """What leases say of a namespace besides that its tenant is `t1`."""
+        self.denied: dict[bytes, str] = {}
         self.rnd = random.Random(7)
         self.held: list[bytes] = []
         self.lock = threading.Lock()
@@ -212,18 +215,20 @@ class FarSide:
         until = time.time() + self.lease_seconds
         leases = []
         for (ns, gen), secret in self.secrets.items():
-            if gen >= self.min_gen[ns]:
+            if gen >= self.min_gen[ns] and ns not in self.denied:
                 subkeys = {label: subkey(secret, label).hex() for label in ("blk", "enc")}
                 leases.append(
                     {
                         "namespace": ns.hex(), "generation": gen, "block_tokens": self.block_tokens,
                         "subkeys": subkeys, "salt_tag": "00" * 16, "until": until,
+                        **({"tenant": "t1"} | self.policies.get(ns, {})),
                     }
                 )  # fmt: skip
         fences = [{"namespace": f.ns.hex(), "min_gen": f.min_gen} for f in self.fences[body["fence_seq"] :]]
         return {
             "leases": leases, "ticket_key": self.ticket_key.hex(), "fence_seq": len(self.fences),
             "fences_after": fences,
+            "denied": [{"namespace": ns.hex(), "tenant": "t1", "reason": why} for ns, why in self.denied.items()],
         }  # fmt: skip
 
     def say(self, state: str, *, fence_seq: int, **more) -> Answer:

@@ -41,8 +41,8 @@ class Rig:
         self.places: dict[str, dict[Place, str]] = {b.source: {} for b in self.media.outboxes}
         self.bad: list[object] = []
 
-    def lease(self, gen: int = 1, ns: bytes | None = None) -> Lease:
-        made = lease(ns, gen)
+    def lease(self, gen: int = 1, ns: bytes | None = None, **policy) -> Lease:
+        made = lease(ns, gen, **policy)
         self.ring.grant([Lease(**{f: getattr(made, f) for f in made.__struct_fields__} | {"until": self.now + 300})])
         return self.ring.lease(made.ns, gen)
 
@@ -55,6 +55,16 @@ class Rig:
         )  # fmt: skip
         (result,) = self.engine.handle([request], self.now)
         return result
+
+    def allow(self, **shares: dict[str, tuple[int | None, int]]) -> bool:
+        """The next allowances: tenant → tier → (blocks at most, blocks guaranteed)."""
+        tenants = {
+            tenant: {t: [None if most is None else most * 1024, floor * 1024] for t, (most, floor) in tiers.items()}
+            for tenant, tiers in shares.items()
+            if tenant != "arenas"
+        }
+        arenas = list(shares.get("arenas", ()))
+        return self.relief.allow({"version": self.relief.version + 1, "tenants": tenants, "arenas": arenas})
 
     def settle(self) -> None:
         while self.relief.work(self.now):

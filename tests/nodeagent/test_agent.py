@@ -136,11 +136,12 @@ def test_a_lossy_road_ends_in_the_same_picture(far, joined, running):
     assert far.believed("reference") == held(loop.inventory(), "reference")
 
 
-def test_allowances_are_quotas(far, joined, running):
+def test_allowances_are_kept_and_what_is_malformed_is_left_out(far, joined, running):
     ns = far.namespace()
     loop = running(joined())
     results(drive(loop, far, ns, 4))
-    far.allowances = {"version": 1, "quotas": {ns.hex(): {"hbm": 10 * 1104, "tape": 5}, "xyz": {"hbm": 1}, "00": 7}}
+    shares = {"hbm": [10 * 1024, 0], "tape": [5, 0], "dram": [-1, 0], "ssd": "much"}
+    far.allowances = {"version": 1, "tenants": {"t1": shares, "xyz": {"hbm": [1, 0]}, "00": 7}, "arenas": 5}
     eventually(lambda: loop.status()["dropped_blocks"].get("hbm/quota", 0) > 0)
     eventually(lambda: loop.status()["idle"])
     assert loop.status()["tiers"]["hbm"]["blocks"] <= 10

@@ -161,3 +161,59 @@ def test_the_same_blocks_found_twice_are_kept_once(rig):
     used = ssd.used_bytes
     assert rig.pool.adopt(Tier.SSD, rig.now) == 0  # one is known, the other a double
     assert ssd.used_bytes < used
+
+
+def test_a_run_larger_than_the_next_tier_goes_to_the_one_below_it(tmp_path):
+    rig = Rig(tmp_path, {"hbm": blocks(40), "dram": blocks(3), "ssd": blocks(80)})
+    _, run = one(rig)
+    assert run.blocks == 4
+    down(rig, Tier.HBM, run)
+    assert list(run.copies) == [Tier.SSD]
+    check(rig)
+    rig.close()
+
+
+def test_a_run_larger_than_every_tier_below_leaves_with_its_reason_and_costs_nobody_there_anything(tmp_path):
+    rig = Rig(tmp_path, {"hbm": blocks(40), "dram": blocks(3)})
+    key = rig.lease()
+    rig.ask(key, [1], tokens=32)  # two blocks
+    small = next(iter(rig.pool.runs.values()))
+    down(rig, Tier.HBM, small)
+    assert list(small.copies) == [Tier.DRAM]
+    rig.ask(key, [2])
+    run = next(r for r in rig.pool.runs.values() if r is not small)
+    down(rig, Tier.HBM, run)
+    assert (run.copies, list(small.copies)) == ({}, [Tier.DRAM])
+    assert [d.reason for d in rig.items(Drop)] == ["watermark"]
+    assert rig.pool.dropped == {(Tier.HBM, "watermark"): 4}
+    check(rig)
+    rig.close()
+
+
+def test_more_than_the_next_tier_holds_goes_down_in_parts(tmp_path):
+    rig = Rig(tmp_path, {"hbm": blocks(40), "dram": blocks(9), "ssd": blocks(80)})
+    key = rig.lease()
+    for n in range(5):
+        rig.ask(key, [n])
+    runs = list(rig.pool.runs.values())
+    rig.relief.evict(Tier.HBM, [(r, r.copies[Tier.HBM]) for r in runs], rig.now)
+    rig.pool.teller.flush()
+    assert sorted(t.value for r in runs for t in r.copies) == ["dram"] * 2 + ["ssd"] * 3
+    assert not rig.items(Drop)
+    check(rig)
+    rig.close()
+
+
+def test_what_cannot_fit_beside_an_arena_empties_nobody(tmp_path):
+    rig = Rig(tmp_path, {"hbm": blocks(40), "dram": blocks(10)})
+    key = rig.lease()
+    rig.ask(key, [1], tokens=32)
+    small = next(iter(rig.pool.runs.values()))
+    down(rig, Tier.HBM, small)
+    rig.allow(arenas=["t"], t={"dram": (7, 0)})
+    rig.ask(key, [2])
+    run = next(r for r in rig.pool.runs.values() if r is not small)
+    down(rig, Tier.HBM, run)
+    assert (run.copies, list(small.copies)) == ({}, [Tier.DRAM])
+    check(rig)
+    rig.close()

@@ -83,7 +83,7 @@ def test_what_is_told_is_what_is_held(steps, policy, pace):
             "ssd": blocks(24),
         }  # fmt: skip
         rig = Rig(Path(directory), tiers, policy=policy, tpot_ms=pace)
-        leases = [rig.lease(), rig.lease()]
+        leases = [rig.lease(tenant="t1"), rig.lease(tenant="t2")]
         for step in steps:
             match step:
                 case ("ask", which, ids, output):
@@ -107,7 +107,7 @@ def test_what_is_told_is_what_is_held(steps, policy, pace):
                     rig.ring.grant([renewed(rig, x) for x in leases])
                     rig.relief.expire(rig.now)
                 case ("quota", count):
-                    rig.relief.quotas = {(leases[0].ns, Tier.HBM): count * SLOT}
+                    rig.allow(t1={"hbm": (count, 0)})
                     rig.relief.expire(rig.now)
                 case ("lease", which):
                     rig.ring.grant([renewed(rig, leases[which])])

@@ -104,14 +104,13 @@ def test_what_is_too_old_says_ttl(tmp_path):
 
 
 def test_what_is_over_its_quota_says_quota_and_the_least_valued_goes(rig):
-    key, other = rig.lease(), rig.lease()
+    key, other = rig.lease(tenant="t1"), rig.lease(tenant="t2")
     for ids in ([1], [2], [3]):
         rig.ask(key, ids)
     rig.ask(other, [1])
     for _ in range(3):
         rig.ask(key, [2])
-    rig.relief.quotas = {(key.ns, Tier.HBM): 5 * 1104}
-    assert rig.relief.expire(rig.now) == 2
+    assert rig.allow(t1={"hbm": (5, 0)})
     assert reasons(rig) == ["quota", "quota"] or reasons(rig) == ["quota"]
     assert rig.ask(key, [2]).hit_tokens == 64
     assert rig.ask(other, [1]).hit_tokens == 64

@@ -5,6 +5,7 @@ import json
 import pytest
 from django.test import Client
 
+from routing import replica as replicas
 from tenants import services
 from tests.tenants.making import a_tenant, some
 
@@ -38,6 +39,16 @@ def caller():
         return Caller(plaintext)
 
     return make
+
+
+@pytest.fixture
+def index(transactional_db, monkeypatch):
+    """This process's index, loaded, so that all look-ups are answered alike; its thread ends with the test."""
+    monkeypatch.setattr(replicas, "_replica", None)
+    running = replicas.replica()
+    assert running.fresh.wait(20)
+    yield running
+    running.close()
 
 
 @pytest.fixture

@@ -47,3 +47,11 @@ def test_fences_are_numbered_in_the_order_of_their_commits():
         two = second.execute(raise_fence, values(3)).fetchone()[0]
         second.commit()
     assert one < two
+
+
+@pytest.mark.django_db
+def test_tokens_are_found_by_holder_without_reading_all_of_them():
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute("EXPLAIN SELECT 1 FROM tenants_token WHERE holder IN ('a', 'b') AND kind = 'invite'")
+        assert "tenants_token_holder" in str(cursor.fetchall())

@@ -110,7 +110,7 @@ def test_residency_decides_which_nodes_may_hold_a_namespace():
 
 def test_a_tenants_own_model_hides_the_platforms():
     tenant = a_tenant()
-    shared, own = a_model(name="m"), a_model(name="m", tenant_id=tenant.id)
+    shared, own = a_model(name="m"), a_model(name="m", tenant_id=tenant.id, block_tokens=32)
     assert selectors.model_by_name("m").id == shared.id
     assert selectors.model_by_name("m", tenant_id=tenant.id).id == own.id
     assert selectors.model_by_name("m", tenant_id=a_tenant().id).id == shared.id

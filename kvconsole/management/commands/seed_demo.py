@@ -3,16 +3,17 @@
 import json
 import os
 import secrets
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from catalog.quotas import quota_set, quota_view
 from catalog.services import node_ensure
 from kvconsole.infra.access import system, tenant_context
 from kvconsole.management.commands.node_create import ensure_command_key, is_demonstration
-from tenants import selectors, services
+from tenants import reading, selectors, services
 
 ACTOR = system("seed_demo")
 TENANTS: tuple[dict[str, Any], ...] = (
@@ -53,6 +54,27 @@ MODELS: tuple[dict[str, Any], ...] = (
                        hidden_size=7168, kv_lora_rank=512, qk_rope_head_dim=64, qk_nope_head_dim=128, v_head_dim=128)},
 )  # fmt: skip
 USED_MODELS = ("ref-1k", "ref-64")
+ROLLED, SHARES = "llama-3.1-8b", {1: 90, 2: 10}
+"""The model with two epochs, and how new requests are shared between them."""
+ADAPTER, ADAPTER_DIGEST = "legal-lora", "sha256:demo-legal-lora-1"
+MIB, GIB = 1 << 20, 1 << 30
+QUOTAS: dict[str, dict[str, tuple[int | None, int]]] = {
+    "acme-code": {"hbm": (192 * MIB, 32 * MIB), "dram": (GIB, 0), "ssd": (4 * GIB, 0)},
+    "borealis-bank": {"hbm": (128 * MIB, 64 * MIB), "dram": (512 * MIB, 128 * MIB)},
+    "cobalt-support": {"hbm": (128 * MIB, 0)},
+}
+"""Tenant → tier → (limit, guarantee) in bytes."""
+RATES: dict[str, dict[str, int | None]] = {
+    "acme-code": {"requests_per_second": 500, "deletions_per_hour": 60},
+    "borealis-bank": {"requests_per_second": None, "deletions_per_hour": 20},
+}
+NO_RATES: dict[str, int | None] = {"requests_per_second": None, "deletions_per_hour": None}
+SHARED: dict[str, Any] = {
+    "owner": "acme-code",
+    "name": "public-handbooks",
+    "audience": ["cobalt-support"],
+    "reason": "Both answer from the same published handbooks.",
+}
 PEOPLE: tuple[tuple[str, tuple[str, ...], str | None], ...] = (
     ("operator", ("operator", "viewer"), None),
     ("destroyer", ("destructive-operator", "operator", "viewer"), None),
@@ -92,6 +114,9 @@ class Command(BaseCommand):
             self._tenants()
             self._models()
             self._namespaces()
+            self._rollout()
+            self._quotas()
+            self._sharing()
             if options["logins"]:
                 self._people(options["logins"])
         if options["nodes"]:
@@ -115,6 +140,43 @@ class Command(BaseCommand):
             for model in USED_MODELS:
                 for label in ("", *labels):
                     services.namespace_resolve(tenant=slug, model=model, label=label, actor=ACTOR)
+
+    def _rollout(self) -> None:
+        """The second epoch of a model gets a tenth of new requests; it has an adapter."""
+        model, now = selectors.model_by_name(ROLLED), datetime.now(UTC)
+        if model is None or reading.rollout_of(model) is not None:
+            return
+        services.rollout_set(model=model, shares={1: 100}, actor=ACTOR, now=now)
+        services.epoch_create(model=model, weights_digest=f"sha256:demo-{ROLLED}-2", note="retrained", actor=ACTOR)
+        services.rollout_set(model=model, shares=SHARES, actor=ACTOR, now=now)
+        services.adapter_register(model=model, name=ADAPTER, digest=ADAPTER_DIGEST, actor=ACTOR)
+        for label in ("", "contracts"):
+            services.namespace_resolve(tenant="acme-code", model=ROLLED, label=label, actor=ACTOR)
+        adapted: dict[str, Any] = {
+            "tenant": "acme-code",
+            "model": ROLLED,
+            "adapter": ADAPTER_DIGEST,
+            "label": "contracts",
+        }
+        services.namespace_resolve(**adapted, actor=ACTOR)
+
+    def _quotas(self) -> None:
+        """Quotas of the tenants that have none yet."""
+        now = datetime.now(UTC)
+        for slug, tiers in QUOTAS.items():
+            tenant = selectors.tenant_by_slug(slug)
+            if tenant is None or any(
+                q.limit_bytes is not None for q in quota_view(tenant=tenant.id, now=now).tiers.values()
+            ):
+                continue
+            wanted = {tier: {"limit_bytes": limit, "guaranteed_bytes": floor} for tier, (limit, floor) in tiers.items()}
+            quota_set(tenant=tenant.id, tiers=wanted, **RATES.get(slug, NO_RATES), evict=True, actor=ACTOR, now=now)
+
+    def _sharing(self) -> None:
+        """A share group waits for its second person, the demonstration's approver."""
+        now = datetime.now(UTC)
+        if not any(group.name == SHARED["name"] for group in reading.share_groups(now=now)):
+            services.share_group_request(**SHARED, expires_at=now + timedelta(days=30), actor=ACTOR, now=now)
 
     def _people(self, path: Path) -> None:
         """Passwords are written when they are made; an existing file keeps what it says."""

@@ -51,28 +51,38 @@ def plant_node(
     return node
 
 
-def plant_namespace(cx: psycopg.Connection, label: str, *, tokens: int = TOKENS, digest: bytes | None = None,
-                    groups: Iterable[dict[str, Any]] = ()) -> bytes:  # fmt: skip
-    """A registered namespace of a tenant of its own; its digest. `groups` are its model's, with their bytes a token."""
-    now = datetime.now(UTC)
-    tenant, model = uuid7(), uuid7()
+def plant_tenant(cx: psycopg.Connection, *, residency: str = "", isolation: str = "shared",
+                 classes: Iterable[str] = (), scope: str = "label") -> uuid.UUID:  # fmt: skip
+    """A tenant."""
+    tenant = uuid7()
     slug = f"t-{tenant.hex[-12:]}"
-    digest = digest or namespace_digest(NamespaceSpec(model="m", weights_epoch=1, scope=str(tenant), label=label))
     cx.execute(
-        "INSERT INTO tenants_tenant (id, slug, name, residency, isolation, classes, erasure_scope, retention, state,"
-        " created_at) VALUES (%s, %s, %s, '', 'shared', '{}', 'label', '{}', 'active', %s)",
-        (tenant, slug, slug, now),
+        "INSERT INTO tenants_tenant (id, slug, lookalike, name, residency, isolation, classes, erasure_scope,"
+        " retention, state, created_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, '{}', 'active', %s)",
+        (tenant, slug, slug, slug, residency, isolation, list(classes), scope, datetime.now(UTC)),
     )
+    return tenant
+
+
+def plant_namespace(cx: psycopg.Connection, label: str, *, tokens: int = TOKENS, digest: bytes | None = None,
+                    groups: Iterable[dict[str, Any]] = (), tenant: uuid.UUID | None = None,
+                    data_class: str = "") -> bytes:  # fmt: skip
+    """A registered namespace, of a tenant of its own unless one is named; its digest. `groups` are its model's."""
+    now, model = datetime.now(UTC), uuid7()
+    tenant = tenant or plant_tenant(cx)
+    spec = NamespaceSpec(model="m", weights_epoch=1, scope=str(tenant), label=label, data_class=data_class)
+    digest = digest or namespace_digest(spec)
     cx.execute(
         "INSERT INTO tenants_model (id, tenant_id, name, config, kv_dtype, block_tokens, tensor_parallel,"
-        " bytes_per_token, per_group, created_at) VALUES (%s, %s, 'm', '{}', 'bf16', %s, 1, 64, %s, %s)",
-        (model, tenant, tokens, json.dumps(list(groups)), now),
+        " bytes_per_token, per_group, base, family, layout, lookalike, created_at)"
+        " VALUES (%s, %s, %s, '{}', 'bf16', %s, 1, 64, %s, '', 'm', '{}', %s, %s)",
+        (model, tenant, f"m-{model.hex}", tokens, json.dumps(list(groups)), f"m-{model.hex}", now),
     )
     cx.execute(
-        "INSERT INTO tenants_namespace (id, tenant_id, digest, spec, model_id, model_epoch, data_class, label, subject,"
-        " session, generation, min_gen, key_scheme, state, created_at) VALUES"
-        " (%s, %s, %s, '{}', %s, 1, '', %s, '', '', 1, 1, 'content', 'active', %s)",
-        (uuid7(), tenant, digest, model, label, now),
+        "INSERT INTO tenants_namespace (id, tenant_id, digest, spec, model_tenant_id, model_id, model_epoch,"
+        " data_class, label, subject, session, generation, min_gen, key_scheme, state, created_at) VALUES"
+        " (%s, %s, %s, '{}', %s, %s, 1, %s, %s, '', '', 1, 1, 'content', 'active', %s)",
+        (uuid7(), tenant, digest, tenant, model, data_class, label, now),
     )
     return digest
 
@@ -216,11 +226,11 @@ class Sim:
             seq=self.seq, ts=1_790_000_000.0, lines=lines,
         )  # fmt: skip
 
-    def beat(self, fence_seq: int = 0) -> Heartbeat:
+    def beat(self, fence_seq: int = 0, **more: Any) -> Heartbeat:
         at = SourcePosition(
             source=self.name, dp_rank=self.dp_rank or 0, boot=self.boot, stream=self.stream, seq=self.seq
         )
-        return Heartbeat(sources=[at], fence_seq=fence_seq)
+        return Heartbeat(sources=[at], fence_seq=fence_seq, **more)
 
 
 def keys(*numbers: int) -> bytes:

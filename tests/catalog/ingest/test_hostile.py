@@ -111,6 +111,7 @@ def test_hostile_heartbeats_and_unreadable_requests_are_only_counted(rig, sim, n
         {"source": "ref", "dp_rank": NEXT, "reason": "a\0b", "count": 1},
         {"source": "ref", "dp_rank": 0, "reason": "wrong-type", "count": NEXT},
         {"source": "ref", "dp_rank": 0, "reason": ["x"], "count": 1.5, "\0": "\0"},
+        {"ns": b"n" * 32, "tier": ["ssd"], "reason": "quota", "count": 1},
     ]
     beat = decode_heartbeat(pack(plain(sim.beat()) | {"refused": entries}))
     broken = [Broken(sim.node, "\0", 0, e.code, e.detail) for e in [Refused("malformed-frame", "a\0b")]]

@@ -138,7 +138,7 @@ def test_a_route_is_registered_with_its_pattern_and_heads_follow_gets():
     name = f"test-{uuid.uuid4().hex}"
     made = access.route("x", view, name, GET=counted("viewer"), POST=audited("operator"))
     assert access.unregistered([made]) == []
-    assert access.rule_for(name, "HEAD") == access.rule_for(name, "GET") == counted("viewer")
+    assert access.rule_for(name, "HEAD") == access.rule_for(name, "GET") == counted("viewer", scope="x:read")
     assert access.rule_for(name, "DELETE") is None
     assert access.rule_for(None, "GET") is None
     with pytest.raises(ImproperlyConfigured):

@@ -102,6 +102,21 @@ def test_pages_that_answer_503_for_it_are_not_listed_and_others_are(log, refused
     ]  # fmt: skip
 
 
+def test_what_a_pool_of_connections_says_of_it_is_counted_too(log, refused):
+    pool = logging.Logger(outage.POOL_LOG)
+    pool.handlers = log.logger.handlers
+    pool.warning("error connecting in %r: %s", "pool-1", ValueError("no absence"))
+    pool.warning("discarding closed connection: %s", object())
+    for _ in range(3):
+        pool.warning("error connecting in %r: %s", "pool-1", refused)
+        pool.warning("discarding closed connection: %s", object())
+    assert [line.split(":")[0] for line in log.lines] == [
+        "WARNING error connecting in 'pool-1'", "WARNING discarding closed connection",
+        "ERROR PostgreSQL is away (OperationalError",
+    ]  # fmt: skip
+    assert log.back() == "PostgreSQL is back after 0.0 s; 2 failures were not listed"
+
+
 @pytest.mark.django_db(transaction=True)
 def test_only_an_absence_is_one(postgres):
     with sql.connect("operator") as one, sql.connect("operator") as other:

@@ -50,11 +50,6 @@ def test_nothing_without_a_tenant_is_granted_to_tenants():
         sql.protect("x", tenant=None, tenant_may="SELECT")
 
 
-def test_every_table_with_a_tenant_is_under_forced_rls_and_no_role_is_privileged(db):
-    assert sql.boot_problems() == []
-    assert "tenants_namespace" in tables()
-
-
 @pytest.mark.django_db(transaction=True)
 def test_without_a_context_a_tenant_sees_no_row_anywhere(rows):
     with sql.connect("tenant") as c:
@@ -66,11 +61,11 @@ def test_without_a_context_a_tenant_sees_no_row_anywhere(rows):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_with_a_foreign_context_a_tenant_sees_only_that(rows):
+def test_with_a_context_a_tenant_sees_only_its_own(rows):
     mine, other = rows
     with sql.connect("tenant", autocommit=False) as c:
         for tenant in (mine, other):
-            c.execute("SELECT set_config('kv.tenant', %s, true)", (str(tenant.id),))
+            sql.enter(c, tenant.id)
             for table in ("tenants_namespace", "audit_event"):
                 got = {r[0] for r in c.execute(f"SELECT tenant_id FROM {table}")}
                 assert got == {tenant.id}, table
@@ -84,10 +79,10 @@ def test_with_a_foreign_context_a_tenant_sees_only_that(rows):
 def test_a_setting_of_the_transaction_does_not_outlive_it(rows):
     mine, _ = rows
     with sql.connect("tenant", autocommit=False) as c:
-        c.execute("SELECT set_config('kv.tenant', %s, true)", (str(mine.id),))
+        sql.enter(c, mine.id)
         assert c.execute("SELECT count(*) FROM tenants_namespace").fetchone() == (1,)
         c.commit()
-        assert c.execute("SELECT current_setting('kv.tenant', true)").fetchone() == ("",)
+        assert c.execute("SELECT current_setting('kv.context', true)").fetchone() == ("",)
         assert c.execute("SELECT count(*) FROM tenants_namespace").fetchone() == (0,)
 
 
@@ -95,7 +90,7 @@ def test_a_setting_of_the_transaction_does_not_outlive_it(rows):
 def test_a_tenant_cannot_write_for_another(rows):
     mine, other = rows
     with sql.connect("tenant", autocommit=False) as c:
-        c.execute("SELECT set_config('kv.tenant', %s, true)", (str(mine.id),))
+        sql.enter(c, mine.id)
         changed = c.execute(
             "UPDATE tenants_namespace SET generation = 9, min_gen = 9 WHERE tenant_id = %s", (other.id,)
         )
@@ -112,7 +107,7 @@ def test_a_tenant_cannot_write_for_another(rows):
 def test_shared_rows_of_the_platform_are_read_and_not_written(rows):
     mine, _ = rows
     with sql.connect("tenant", autocommit=False) as c:
-        c.execute("SELECT set_config('kv.tenant', %s, true)", (str(mine.id),))
+        sql.enter(c, mine.id)
         assert {r[0] for r in c.execute("SELECT tenant_id FROM tenants_model")} == {sql.PLATFORM}
         assert c.execute("UPDATE tenants_epoch SET note = 'x'").rowcount == 0
 
@@ -126,7 +121,7 @@ def test_no_session_settings_help_a_tenant(rows):
             "SET SESSION AUTHORIZATION kv_operator",
             "SET session_replication_role = replica",
             "ALTER TABLE tenants_namespace DISABLE ROW LEVEL SECURITY",
-            "DROP POLICY own ON tenants_namespace",
+            "DROP POLICY own ON tenants_token",
             "CREATE POLICY more ON tenants_namespace USING (true)",
             "TRUNCATE tenants_namespace",
         ):
@@ -158,12 +153,3 @@ def test_no_login_role_is_privileged_or_may_make_tables(db, role):
 def test_what_has_no_tenant_is_not_granted_to_tenants(db, table):
     with sql.connect("tenant") as c, pytest.raises(psycopg.errors.InsufficientPrivilege):
         c.execute(f"SELECT * FROM {table}")
-
-
-def test_boot_names_a_table_that_lost_its_force(fresh_database, settings, monkeypatch):
-    with psycopg.connect(fresh_database.dsn("superuser"), autocommit=True) as c:
-        c.execute("ALTER TABLE tenants_namespace NO FORCE ROW LEVEL SECURITY")
-        c.execute("CREATE TABLE loose (tenant_id uuid)")
-        found = [row[0] for row in c.execute(sql._UNFORCED)]
-        assert found == ["loose", "tenants_namespace"]
-        assert c.execute(sql._PRIVILEGED).fetchone() == ("is a superuser",)

@@ -1,0 +1,39 @@
+-- Statements of quotas, dealing and usage.
+
+-- name: tenant_holdings
+-- What a tenant holds by tier, exact at every commit. Rows of owners that are retired are void. Joins by primary keys.
+SELECT o.tier, sum(h.blocks), sum(h.blocks * k.block_bytes)
+  FROM catalog_holding h
+  JOIN catalog_keyspace k ON k.id = h.keyspace
+  JOIN catalog_owner o ON o.id = h.owner
+ WHERE h.tenant_id = %s AND h.blocks > 0 AND NOT o.retired
+ GROUP BY o.tier
+
+-- name: node_foreign
+-- Bytes on a node that are not the tenant's, by tier. Joins by primary keys.
+SELECT sum(h.blocks * k.block_bytes)
+  FROM catalog_source s
+  JOIN catalog_owner o ON o.source_id = s.id AND NOT o.retired
+  JOIN catalog_holding h ON h.owner = o.id AND h.blocks > 0
+  JOIN catalog_keyspace k ON k.id = h.keyspace
+ WHERE s.node_id = %s AND h.tenant_id <> %s
+
+-- name: capacities
+-- Bytes of each tier of the fleet. Two small tables.
+SELECT t.tier, sum(t.capacity_bytes)
+  FROM catalog_nodetier t JOIN catalog_node n ON n.id = t.node_id
+ WHERE n.enrolled_at IS NOT NULL AND n.state <> 'fenced'
+ GROUP BY t.tier
+
+-- name: attempts_due
+-- Refusals and finds that no event has told, at most one event a minute for each. Index: catalog_attempt_untold.
+SELECT tenant_id, node_id, digest, tier, reason, kind, count, told
+  FROM catalog_attempt
+ WHERE told < count AND (told_at IS NULL OR told_at <= %s)
+ ORDER BY last_at LIMIT %s
+   FOR UPDATE SKIP LOCKED
+
+-- name: attempt_told
+-- By the primary key.
+UPDATE catalog_attempt SET told = %s, told_at = %s
+ WHERE tenant_id = %s AND node_id = %s AND digest = %s AND tier = %s AND reason = %s AND kind = %s

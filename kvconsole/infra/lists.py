@@ -1,0 +1,127 @@
+"""Decides how lists are cut into pages: by keyset, with signed cursors, without counting big tables.
+
+A cursor is bound to its list, its filters and the tenant that asked: elsewhere it is refused.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from django.core import signing
+from django.db import connections
+from django.db.models import Model, Q, QuerySet
+from rest_framework.request import Request
+
+from kvconsole.infra.access import FLEET_PLANE, current_principal, plane
+from kvconsole.infra.rest import Problem
+
+DEFAULT, MOST = 50, 500
+COUNTED = 1_000
+"""Rows that are counted one by one, where the statistics say little or would tell of others."""
+
+M = TypeVar("M", bound=Model)
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of a list, the cursors of its neighbours, and about how many rows there are (None: not known)."""
+
+    items: list[Any]
+    next: str | None
+    prev: str | None
+    approximate_total: int | None = None
+
+
+@dataclass(frozen=True)
+class _Cursor:
+    backwards: bool
+    values: list[Any] = field(default_factory=list)
+
+
+def paginate(queryset: QuerySet[M], request: Request, *, key: Sequence[str], name: str) -> Page:
+    """The page that `?limit=` and `?cursor=` ask for, by keyset: rows that come or go meanwhile shift nothing.
+
+    Args:
+        queryset: what may be seen.
+        key: names of the fields it is ordered by; together unique.
+        name: of the list; a cursor of another list is refused.
+
+    Raises:
+        Problem: out-of-range (limit) or cursor-invalid.
+    """
+    limit, salt = _limit(request), _salt(request, name)
+    cursor, everything = _read_cursor(request.query_params.get("cursor", ""), salt), queryset
+    order = [f"-{k}" for k in key] if cursor.backwards else list(key)
+    if cursor.values:
+        if len(cursor.values) != len(key):
+            raise Problem("cursor-invalid")
+        queryset = queryset.filter(_beyond(key, cursor.values, "lt" if cursor.backwards else "gt"))
+    rows = list(queryset.order_by(*order)[: limit + 1])
+    more, rows = len(rows) > limit, rows[:limit]
+    if cursor.backwards:
+        rows.reverse()
+    before, after = (more, True) if cursor.backwards else (bool(cursor.values), more)
+
+    def at(row: M, backwards: bool) -> str:
+        return _write_cursor(_Cursor(backwards, [_plain(getattr(row, k)) for k in key]), salt)
+
+    following = at(rows[-1], False) if rows and after else None
+    earlier = at(rows[0], True) if rows and before else None
+    total = len(rows) if following is None and earlier is None else approximate_total(everything)
+    return Page(rows, following, earlier, total)
+
+
+def approximate_total(queryset: QuerySet[M]) -> int | None:
+    """About how many rows: exact up to `COUNTED`, beyond that what PostgreSQL's statistics say of the whole table.
+
+    Where a filter or a tenant narrows the list, more than that is not known: statistics are of all tenants together.
+    """
+    using = plane()
+    counted = queryset.using(using).order_by()[: COUNTED + 1].count()
+    if counted <= COUNTED:
+        return counted
+    if using != FLEET_PLANE or queryset.query.where:
+        return None
+    with connections[using].cursor() as cursor:
+        table = queryset.model._meta.db_table
+        cursor.execute("SELECT reltuples::bigint FROM pg_class WHERE oid = %s::regclass", [table])
+        return max(counted, int(cursor.fetchone()[0]))
+
+
+def _beyond(key: Sequence[str], values: Sequence[Any], op: str) -> Q:
+    found = Q()
+    for i, name in enumerate(key):
+        found |= Q(**dict(zip(key[:i], values[:i], strict=True)), **{f"{name}__{op}": values[i]})
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, int | str) else str(value)
+
+
+def _limit(request: Request) -> int:
+    text = request.query_params.get("limit", str(DEFAULT))
+    if not text.isascii() or not text.isdecimal() or len(text) > 4 or not 1 <= int(text) <= MOST:
+        errors = [{"pointer": "/limit", "code": "out-of-range", "detail": f"A whole number from 1 to {MOST}."}]
+        raise Problem("out-of-range", errors=errors)
+    return int(text)
+
+
+def _salt(request: Request, name: str) -> str:
+    principal = current_principal()
+    filters = sorted((k, v) for k, v in request.query_params.items() if k not in ("limit", "cursor"))
+    return f"kvc.cursor.{name}.{principal.tenant_id if principal else ''}.{filters!r}"
+
+
+def _write_cursor(cursor: _Cursor, salt: str) -> str:
+    return signing.dumps([cursor.backwards, *cursor.values], salt=salt, compress=True)
+
+
+def _read_cursor(text: str, salt: str) -> _Cursor:
+    if not text:
+        return _Cursor(False)
+    try:
+        backwards, *values = signing.loads(text, salt=salt)
+    except (signing.BadSignature, ValueError):
+        raise Problem("cursor-invalid") from None
+    return _Cursor(bool(backwards), values)

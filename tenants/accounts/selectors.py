@@ -1,0 +1,184 @@
+"""Reads of people, their tokens and their factors, for pages and REST; on the plane of the caller."""
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import msgspec
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from kvconsole.infra.sql import PLATFORM
+from tenants.models import Token, User
+from tenants.services.token import OWNED_KINDS, UNUSED_DAYS
+
+_HIDDEN = ("password", "lookalike")
+
+
+class PersonView(msgspec.Struct, frozen=True):
+    """A person or service account. state: active | invited | suspended | removed."""
+
+    id: UUID
+    username: str
+    email: str
+    kind: str
+    roles: list[str]
+    tenant_id: UUID | None
+    tenant_slug: str
+    state: str
+    created_at: datetime
+    last_login: datetime | None
+
+
+class TokenView(msgspec.Struct, frozen=True):
+    """A token without its secret. state: active | expired | revoked | unused | owner-suspended."""
+
+    id: str
+    kind: str
+    name: str
+    owner_id: UUID | None
+    owner: str
+    roles: list[str]
+    effective_roles: list[str]
+    """What it may now: what its owner still may of its roles."""
+    scopes: list[str]
+    cidr: str
+    created_at: datetime
+    expires_at: datetime
+    last_used_at: datetime | None
+    state: str
+    tenant_slug: str
+
+
+class PasskeyView(msgspec.Struct, frozen=True):
+    """One passkey of a person."""
+
+    id: int
+    name: str
+    created_at: datetime
+    last_used_at: datetime | None
+
+
+class Factors(msgspec.Struct, frozen=True):
+    """By what a person can log in besides a password."""
+
+    totp: bool
+    passkeys: list[PasskeyView]
+    recovery_codes_left: int
+    linked: list[str]
+    """Names of OpenID providers."""
+
+
+def people(*, tenant_id: UUID | None = None, fleet: bool = False, kind: str = "") -> QuerySet[User]:
+    """People that the plane shows, but for those who were removed.
+
+    Args:
+        tenant_id: of this tenant only.
+        fleet: staff of the fleet only.
+        kind: person or service only.
+    """
+    found = User.objects.defer(*_HIDDEN).select_related("tenant").filter(removed_at=None)
+    if tenant_id is not None:
+        found = found.filter(tenant_id=tenant_id)
+    if fleet:
+        found = found.filter(tenant__isnull=True)
+    return found.filter(kind=kind) if kind else found
+
+
+def person(user_id: UUID) -> PersonView | None:
+    """One person that the plane shows, removed or not."""
+    user = User.objects.defer(*_HIDDEN).select_related("tenant").filter(id=user_id).first()
+    return person_views([user])[0] if user else None
+
+
+def person_views(users: list[User]) -> list[PersonView]:
+    """The people as they are shown; one query for all their invitations."""
+    open_ = Token.objects.filter(kind="invite", holder__in=[str(u.id) for u in users], used_at=None, revoked_at=None)
+    invited = set(open_.values_list("holder", flat=True))
+    return [
+        PersonView(
+            id=u.id,
+            username=u.username,
+            email=u.email,
+            kind=u.kind,
+            roles=list(u.roles),
+            tenant_id=u.tenant_id,
+            tenant_slug=u.tenant.slug if u.tenant else "",
+            state=_state(u, str(u.id) in invited),
+            created_at=u.created_at,
+            last_login=u.last_login,
+        )
+        for u in users
+    ]
+
+
+def _state(user: User, invited: bool) -> str:
+    if user.removed_at is not None:
+        return "removed"
+    if not user.is_active:
+        return "suspended"
+    waiting = user.last_login is None and user.kind == "person" and (invited or user.password_initial)
+    return "invited" if waiting else "active"
+
+
+def tokens_of(*, tenant_id: UUID, owner_id: UUID | None = None) -> QuerySet[Token]:
+    """The tenant's tokens that people manage (the platform's are the fleet's), of one owner where named."""
+    found = Token.objects.select_related("user", "tenant").defer("user__password", "user__lookalike", "secret_hash")
+    found = found.filter(tenant_id=tenant_id, kind__in=OWNED_KINDS)
+    return found.filter(user_id=owner_id) if owner_id else found
+
+
+def token(token_id: str, *, now: datetime | None = None) -> TokenView | None:
+    """One token that the plane shows."""
+    found = Token.objects.select_related("user", "tenant").defer("user__password", "user__lookalike", "secret_hash")
+    one = found.filter(id=token_id, kind__in=OWNED_KINDS).first()
+    return token_view(one, now or timezone.now()) if one else None
+
+
+def token_view(found: Token, now: datetime) -> TokenView:
+    """The token as it is shown."""
+    owner = found.user
+    return TokenView(
+        id=found.id,
+        kind=found.kind,
+        name=found.name,
+        owner_id=owner.id if owner else None,
+        owner=owner.username if owner else "",
+        roles=list(found.roles),
+        effective_roles=sorted(set(found.roles) & set(owner.roles)) if owner else list(found.roles),
+        scopes=list(found.scopes),
+        cidr=found.cidr,
+        created_at=found.created_at,
+        expires_at=found.expires_at,
+        last_used_at=found.last_used_at,
+        state=_token_state(found, now),
+        tenant_slug=found.tenant.slug if found.tenant_id != PLATFORM else "platform",
+    )
+
+
+def _token_state(found: Token, now: datetime) -> str:
+    if found.revoked_at is not None:
+        return "revoked"
+    if found.expires_at <= now:
+        return "expired"
+    if (found.last_used_at or found.created_at) <= now - timedelta(days=UNUSED_DAYS):
+        return "unused"
+    return "active" if found.user is None or found.user.is_active else "owner-suspended"
+
+
+def factors(user_id: UUID) -> Factors:
+    """By what the person can log in besides a password. Always read on the fleet's plane."""
+    found = list(Authenticator.objects.filter(user_id=user_id).order_by("created_at"))
+    codes = next((a for a in found if a.type == Authenticator.Type.RECOVERY_CODES), None)
+    keys = [
+        PasskeyView(id=a.pk, name=str(a.data.get("name", "")), created_at=a.created_at, last_used_at=a.last_used_at)
+        for a in found
+        if a.type == Authenticator.Type.WEBAUTHN
+    ]
+    return Factors(
+        totp=any(a.type == Authenticator.Type.TOTP for a in found),
+        passkeys=keys,
+        recovery_codes_left=len(codes.wrap().get_unused_codes()) if codes else 0,
+        linked=list(SocialAccount.objects.filter(user_id=user_id).values_list("provider", flat=True)),
+    )

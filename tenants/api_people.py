@@ -1,0 +1,251 @@
+"""REST of people, service accounts and tokens, and of who calls."""
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.urls import URLPattern, reverse
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from kvconsole.infra.access import ANY, Principal, audited, counted, current_principal, route
+from kvconsole.infra.calls import call, page_of
+from kvconsole.infra.rest import Problem, require_match
+from kvconsole.infra.sql import PLATFORM
+from tenants import selectors, services
+from tenants.accounts import selectors as reading
+from tenants.bodies_people import (
+    InvitationOut,
+    MeOut,
+    PersonIn,
+    PersonMade,
+    PersonOut,
+    PersonPatch,
+    TokenIn,
+    TokenMade,
+    TokenOut,
+    person_answer,
+    person_etag,
+    token_answer,
+)
+from tenants.models import Tenant, User
+from tenants.services.token import administers
+
+READERS = ("operator", "approver", "auditor", "tenant-admin")
+MANAGERS = ("operator", "approver", "tenant-admin")
+ROLE_REFUSALS = ("role-not-grantable", "not-found")
+PROOF_REFUSALS = ("step-up-required", "scope-missing")
+CHANGE_REFUSALS = (*ROLE_REFUSALS, *PROOF_REFUSALS, "own-roles", "last-administrator", "person-removed")
+FILTERS = (
+    OpenApiParameter("tenant", str, description="Slug of a tenant, or `platform` for staff of the fleet"),
+    OpenApiParameter("kind", str, description="person or service", enum=["person", "service"]),
+)
+NO_STORE = {"Cache-Control": "no-store"}
+
+
+class People(APIView):
+    """People and service accounts."""
+
+    @call("people_list", answer=PersonOut, page=True, query=FILTERS)
+    def get(self, request: Request) -> Response:
+        """A page of people, by name; without those who were removed."""
+        slug, kind = request.query_params.get("tenant", ""), request.query_params.get("kind", "")
+        place = _tenant(slug) if slug else None
+        fleet = place is not None and place.id == PLATFORM
+        rows = reading.people(tenant_id=place.id if place and not fleet else None, fleet=fleet, kind=kind)
+        name, views = f"people.{slug}.{kind}", reading.person_views
+        return page_of(rows, request, key=("username",), name=name, item=person_answer, views=views)
+
+    @call(
+        "people_create",
+        body=PersonIn,
+        answer=PersonMade,
+        status=201,
+        refusals=("username-taken", "username-lookalike", *PROOF_REFUSALS, *ROLE_REFUSALS),
+    )
+    def post(self, request: Request, fields: dict[str, Any]) -> Response:
+        """A new person or service account; the link or password is in this answer and nowhere else."""
+        actor, slug = _actor(), fields.pop("tenant")
+        tenant = _tenant(slug or actor.tenant_slug) if slug or actor.tenant_id else None
+        how: services.How = fields.pop("how", "") or ("none" if fields["kind"] == "service" else "link")
+        place = None if tenant is None or tenant.id == PLATFORM else tenant
+        user, secret = services.person_create(**fields, how=how, tenant=place, actor=actor)
+        made = person_answer(_seen(user.id)) | {"invitation": None, "password": None}
+        if secret:
+            made |= {"invitation": _link(secret)} if how == "link" else {"password": secret}
+        where = f"/api/v1/people/{user.id}"
+        return Response(made, status=201, headers={**NO_STORE, "Location": where})
+
+
+class Person(APIView):
+    """One person or service account."""
+
+    @call("people_get", answer=PersonOut)
+    def get(self, request: Request, person_id: UUID) -> Response:
+        """The person, with the ETag of what can be changed."""
+        view = _seen(person_id)
+        return Response(person_answer(view), headers={"ETag": person_etag(view)})
+
+    @call("people_change", body=PersonPatch, answer=PersonOut, refusals=CHANGE_REFUSALS)
+    def patch(self, request: Request, fields: dict[str, Any], person_id: UUID) -> Response:
+        """Roles, address or suspension changed: at once, in open sessions and for all tokens."""
+        require_match(request, person_etag(_seen(person_id)))
+        suspended = fields.pop("suspended", None)
+        active = None if suspended is None else not suspended
+        services.person_change(user_id=person_id, **fields, is_active=active, actor=_actor())
+        view = _seen(person_id)
+        return Response(person_answer(view), headers={"ETag": person_etag(view)})
+
+    @call("people_remove", status=204, refusals=CHANGE_REFUSALS)
+    def delete(self, request: Request, person_id: UUID) -> Response:
+        """Name, address, factors, sessions and tokens of the person are gone; the trail stays."""
+        services.person_remove(user_id=person_id, actor=_actor())
+        return Response(status=204)
+
+
+class Invite(APIView):
+    """Invitations."""
+
+    @call("people_invite", answer=InvitationOut, refusals=(*CHANGE_REFUSALS, "conflict"))
+    def post(self, request: Request, person_id: UUID) -> Response:
+        """A new link to hand over; earlier ones are void."""
+        plaintext = services.invitation_renew(user_id=person_id, actor=_actor())
+        return Response({"invitation": _link(plaintext)}, headers=NO_STORE)
+
+
+class Tokens(APIView):
+    """Tokens of a tenant's people and service accounts; of `platform`: the fleet's."""
+
+    @call("tokens_list", answer=TokenOut, page=True)
+    def get(self, request: Request, slug: str) -> Response:
+        """A page of tokens, by id: all of those the caller administers, else the caller's own."""
+        actor, tenant, now = _actor(), _tenant(slug), datetime.now(UTC)
+        everything = administers(actor, tenant.id) or (actor.tenant_id is None and actor.may("auditor"))
+        if not everything and (actor.tenant_id or PLATFORM) != tenant.id:
+            raise Problem("not-found")
+        rows = reading.tokens_of(tenant_id=tenant.id, owner_id=None if everything else _self(actor))
+        rows = rows.select_related(None).select_related("user")
+
+        def item(row: Any) -> dict[str, Any]:
+            row.tenant = tenant  # it is the same for all
+            return token_answer(reading.token_view(row, now))
+
+        return page_of(rows, request, key=("id",), name=f"tokens.{slug}", item=item)
+
+    @call(
+        "tokens_create",
+        body=TokenIn,
+        answer=TokenMade,
+        status=201,
+        refusals=("role-not-grantable", "conflict", "not-found", *PROOF_REFUSALS),
+    )
+    def post(self, request: Request, fields: dict[str, Any], slug: str) -> Response:
+        """A new token; it is in this answer and nowhere else."""
+        actor, tenant = _actor(), _tenant(slug)
+        owner_id = fields.pop("owner", None) or _self(actor)
+        owner = User.objects.defer("password", "lookalike").filter(id=owner_id).first() if owner_id else None
+        if owner is None:
+            raise Problem("not-found")
+        token, plaintext = services.token_create(tenant=tenant, owner=owner, actor=actor, **fields)
+        view = reading.token(token.id)
+        if view is None:
+            raise Problem("not-found")
+        return Response(token_answer(view) | {"token": plaintext}, status=201, headers=NO_STORE)
+
+
+class TokenDetail(APIView):
+    """One token."""
+
+    @call("tokens_revoke", status=204)
+    def delete(self, request: Request, slug: str, token_id: str) -> Response:
+        """The token is of no use any more."""
+        services.token_withdraw(tenant=_tenant(slug), token_id=token_id, actor=_actor())
+        return Response(status=204)
+
+
+class Me(APIView):
+    """Who calls."""
+
+    @call("me", answer=MeOut)
+    def get(self, request: Request) -> Response:
+        """Who the console takes the caller for, and what it may."""
+        actor = _actor()
+        session = None
+        if actor.kind == "user":
+            proved = datetime.fromtimestamp(actor.proved_at, UTC) if actor.proved_at else None
+            until = datetime.fromtimestamp(actor.proved_at + settings.STEP_UP_SECONDS, UTC) if proved else None
+            session = {"proved_at": proved, "step_up_until": until, "methods": sorted(actor.methods)}
+        answer = {
+            "kind": actor.kind,
+            "id": actor.id,
+            "name": actor.name,
+            "person": actor.user_id or None,
+            "tenant": actor.tenant_slug or None,
+            "roles": sorted(r for r in actor.roles if actor.may(r)),
+            "grantable": sorted(services.grantable(actor)),
+            "scopes": sorted(actor.scopes),
+            "session": session,
+        }
+        return Response(MeOut(answer).data)
+
+
+def _actor() -> Principal:
+    principal = current_principal()
+    if principal is None:
+        raise Problem("not-authenticated")
+    return principal
+
+
+def _self(actor: Principal) -> UUID | None:
+    return UUID(actor.user_id) if actor.user_id else None
+
+
+def _tenant(slug: str) -> Tenant:
+    """The tenant of this slug; a tenant's own people see their own."""
+    tenant = selectors.tenant_by_slug(slug)
+    if tenant is None:
+        raise Problem("not-found")
+    return tenant
+
+
+def _seen(person_id: UUID) -> reading.PersonView:
+    view = reading.person(person_id)
+    if view is None:
+        raise Problem("not-found")
+    return view
+
+
+def _link(plaintext: str) -> str:
+    return f"{settings.CONSOLE_URL}{reverse('page-invitation-link', args=[plaintext])}"
+
+
+GRANT: dict[str, Any] = {"step_up": True, "scope": "people:manage"}
+urlpatterns: list[URLPattern] = [
+    route("me", Me.as_view(), "me", GET=counted(ANY)),
+    route("people", People.as_view(), "people", GET=counted(*READERS), POST=audited(*MANAGERS, **GRANT)),
+    route(
+        "people/<uuid:person_id>",
+        Person.as_view(),
+        "person",
+        GET=counted(*READERS),
+        PATCH=audited(*MANAGERS, **GRANT),
+        DELETE=audited(*MANAGERS, step_up=True),
+    ),
+    route("people/<uuid:person_id>:invite", Invite.as_view(), "person-invite", POST=audited(*MANAGERS, **GRANT)),
+    route(
+        "tenants/<str:slug>/tokens",
+        Tokens.as_view(),
+        "tokens",
+        GET=counted(ANY, scope="tokens"),
+        POST=audited(ANY, step_up=True, scope="tokens:manage"),
+    ),
+    route(
+        "tenants/<str:slug>/tokens/<str:token_id>",
+        TokenDetail.as_view(),
+        "token",
+        DELETE=audited(ANY, scope="tokens"),
+    ),
+]

@@ -1,0 +1,254 @@
+"""REST of what may be reused: adapters, lineage, roll-outs, reasons of not sharing, share groups."""
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.urls import URLPattern
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from audit.services import portable
+from kvconsole.infra.access import audited, counted, route
+from kvconsole.infra.calls import call, page_of
+from kvconsole.infra.rest import Problem
+from tenants import reading, services
+from tenants.api_v1 import FLEET_READERS, TENANT_READERS, actor, model_of
+from tenants.bodies_reuse import (
+    AdapterIn,
+    AdapterNumber,
+    AdapterOut,
+    ExplanationOut,
+    LineageOut,
+    ReasonIn,
+    RolloutIn,
+    RolloutOut,
+    ShareGroupIn,
+    ShareGroupOut,
+    UseOut,
+)
+from tenants.constants import PLATFORM_TENANT
+from tenants.models import Adapter, EpochUse, ShareGroup
+from tenants.selectors import tenant_slugs
+
+
+class Adapters(APIView):
+    """Adapters, by the digest of their bytes."""
+
+    @call("adapters_list", answer=AdapterOut, page=True)
+    def get(self, request: Request) -> Response:
+        """A page of adapters: a tenant's own and the platform's, oldest first."""
+        rows = Adapter.objects.select_related("model").defer("model__config", "model__per_group")
+        return page_of(rows, request, key=("created_at", "id"), name="adapters", item=_adapter)
+
+    @call("adapters_create", body=AdapterIn, answer=AdapterNumber, status=201)
+    def post(self, request: Request, fields: dict[str, Any]) -> Response:
+        """The adapter of this content: known already, or the next epoch of its name."""
+        caller = actor()
+        found = services.adapter_register(
+            model=model_of(fields["model"]),
+            name=fields["name"],
+            digest=fields["digest"],
+            tenant_id=caller.tenant_id or PLATFORM_TENANT,
+            actor=caller,
+        )
+        return Response({"adapter_epoch": found.epoch, "name": found.name, "digest": found.digest}, status=201)
+
+
+class ModelLineage(APIView):
+    """Where a model comes from and what was made of it."""
+
+    @call("models_lineage", answer=LineageOut)
+    def get(self, request: Request, name: str) -> Response:
+        """The model's family, epochs, adapters and uses; at most 200 of each."""
+        return Response(plain(reading.lineage(model_of(name))))
+
+
+class ModelUses(APIView):
+    """Who used which epoch when."""
+
+    @call("models_uses", answer=UseOut, page=True)
+    def get(self, request: Request, name: str) -> Response:
+        """A page of uses by day, oldest first; a tenant sees its own."""
+        rows = EpochUse.objects.filter(model_id=model_of(name).id)
+        return page_of(rows, request, key=("day", "id"), name=f"uses.{name}", item=_use)
+
+
+class ModelRollout(APIView):
+    """Shares of new requests by epoch."""
+
+    @call("rollout_get", answer=RolloutOut)
+    def get(self, request: Request, name: str) -> Response:
+        """Shares, bytes by epoch, forecast and measured course."""
+        model = model_of(name)
+        tag = reading.rollout_tag(model, reading.rollout_of(model))
+        return Response(plain(reading.rollout(model, now=datetime.now(UTC))), headers={"ETag": tag})
+
+    @call(
+        "rollout_set", body=RolloutIn, answer=RolloutOut, refusals=("rollout-shares", "epoch-unknown", "epoch-retired")
+    )
+    def put(self, request: Request, fields: dict[str, Any], name: str) -> Response:
+        """New requests are shared like this from now on."""
+        model, given = model_of(name), [x.strip() for x in request.headers.get("If-Match", "").split(",")]
+        services.rollout_set(
+            model=model,
+            shares=_shares(fields["shares"]),
+            horizon_seconds=fields["horizon_seconds"],
+            unless=lambda now: "*" not in given and reading.rollout_tag(model, now) not in given,
+            actor=actor(),
+        )
+        tag = reading.rollout_tag(model, reading.rollout_of(model))
+        return Response(plain(reading.rollout(model, now=datetime.now(UTC))), headers={"ETag": tag})
+
+
+class ExplainReuse(APIView):
+    """Why two namespaces share nothing."""
+
+    @call(
+        "explain_reuse",
+        answer=ExplanationOut,
+        query=[
+            OpenApiParameter("a", str, required=True, description="Id or digest of a namespace"),
+            OpenApiParameter("b", str, required=True, description="Id or digest of another"),
+        ],
+    )
+    def get(self, request: Request) -> Response:
+        """The fields that keep them apart. A namespace that is not the caller's is not there."""
+        given = request.query_params
+        found = reading.explanation(given.get("a", "")[:64], given.get("b", "")[:64])
+        if found is None:
+            raise Problem("not-found")
+        return Response(plain(found))
+
+
+class ShareGroups(APIView):
+    """Tenants that share a cache."""
+
+    @call("share_groups_list", answer=ShareGroupOut, page=True)
+    def get(self, request: Request) -> Response:
+        """A page of share groups, oldest first: a tenant sees those it owns or is in."""
+        rows = ShareGroup.objects.all()
+        return page_of(rows, request, key=("requested_at", "id"), name="share-groups", item=_group)
+
+    @call(
+        "share_groups_request",
+        body=ShareGroupIn,
+        answer=ShareGroupOut,
+        status=201,
+        refusals=("audience-unknown", "expiry-range", "share-group-incompatible", "share-group-taken"),
+    )
+    def post(self, request: Request, fields: dict[str, Any]) -> Response:
+        """A share group that waits for its second person."""
+        owner = fields.pop("owner_tenant")
+        return Response(_group(services.share_group_request(owner=owner, **fields, actor=actor())), status=201)
+
+
+class ShareGroupDetail(APIView):
+    """One share group."""
+
+    @call("share_groups_get", answer=ShareGroupOut)
+    def get(self, request: Request, group_id: UUID) -> Response:
+        """The share group."""
+        found = ShareGroup.objects.filter(id=group_id).first()
+        if found is None:
+            raise Problem("not-found")
+        return Response(_group(found))
+
+
+class ShareGroupApprove(APIView):
+    """The second person agrees."""
+
+    @call(
+        "share_groups_approve",
+        answer=ShareGroupOut,
+        refusals=("approval-own", "approval-decided", "approval-expired", "share-group-inactive"),
+    )
+    def post(self, request: Request, group_id: UUID) -> Response:
+        """Its members may share from now on."""
+        return Response(_group(services.share_group_approve(group_id=group_id, actor=actor())))
+
+
+class ShareGroupRevoke(APIView):
+    """The end of a share group."""
+
+    @call("share_groups_revoke", body=ReasonIn, answer=ShareGroupOut, refusals=("share-group-inactive",))
+    def post(self, request: Request, fields: dict[str, Any], group_id: UUID) -> Response:
+        """Nobody shares through it any more, and what it cached is fenced."""
+        group = ShareGroup.objects.filter(id=group_id).first()
+        if group is None or actor().tenant_id not in (None, group.tenant_id):
+            raise Problem("not-found")
+        return Response(_group(services.share_group_revoke(group_id=group_id, reason=fields["reason"], actor=actor())))
+
+
+def plain(value: Any) -> Any:
+    """A struct as JSON takes it."""
+    return portable(msgspec.to_builtins(value, builtin_types=(datetime,)))
+
+
+def _shares(given: dict[str, int]) -> dict[int, int]:
+    """Epochs as numbers; a key that is none is an epoch that does not exist."""
+    wrong = sorted(e for e in given if not (e.isascii() and e.isdecimal() and len(e) < 10 and str(int(e)) == e))
+    if wrong:
+        said = f"{wrong[0][:40]!r} is no epoch."
+        raise Problem("epoch-unknown", said, errors=[{"pointer": "/shares", "code": "epoch-unknown", "detail": said}])
+    return {int(e): share for e, share in given.items()}
+
+
+def _group(group: ShareGroup) -> dict[str, Any]:
+    found: dict[str, Any] = plain(reading.group_view(group, now=datetime.now(UTC)))
+    return found
+
+
+def _adapter(adapter: Adapter) -> dict[str, Any]:
+    return {
+        "model": adapter.model.name,
+        "name": adapter.name,
+        "digest": adapter.digest,
+        "adapter_epoch": adapter.epoch,
+        "shared": adapter.tenant_id == PLATFORM_TENANT,
+        "created_at": portable(adapter.created_at),
+    }
+
+
+def _use(use: EpochUse) -> dict[str, Any]:
+    return {
+        "tenant": tenant_slugs({use.tenant_id}).get(use.tenant_id, ""),
+        "epoch": use.epoch,
+        "adapter": use.adapter_digest,
+        "day": use.day.isoformat(),
+        "first_at": portable(use.first_at),
+        "last_at": portable(use.last_at),
+    }
+
+
+_READ = counted(*TENANT_READERS)
+urlpatterns: list[URLPattern] = [
+    route("adapters", Adapters.as_view(), "adapters", GET=_READ, POST=audited("operator", "tenant-admin")),
+    route("models/<path:name>/lineage", ModelLineage.as_view(), "model-lineage", GET=_READ),
+    route("models/<path:name>/uses", ModelUses.as_view(), "model-uses", GET=_READ),
+    route(
+        "models/<path:name>/rollout",
+        ModelRollout.as_view(),
+        "model-rollout",
+        GET=counted(*FLEET_READERS),
+        PUT=audited("operator"),
+    ),
+    route("explain-reuse", ExplainReuse.as_view(), "explain-reuse", GET=_READ),
+    route("share-groups", ShareGroups.as_view(), "share-groups", GET=_READ, POST=audited("operator")),
+    route("share-groups/<uuid:group_id>", ShareGroupDetail.as_view(), "share-group", GET=_READ),
+    route(
+        "share-groups/<uuid:group_id>:approve",
+        ShareGroupApprove.as_view(),
+        "share-group-approve",
+        POST=audited("approver"),
+    ),
+    route(
+        "share-groups/<uuid:group_id>:revoke",
+        ShareGroupRevoke.as_view(),
+        "share-group-revoke",
+        POST=audited("operator", "approver", "tenant-admin"),
+    ),
+]

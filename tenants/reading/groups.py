@@ -1,0 +1,83 @@
+"""Reads share groups as who asks may see them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from audit.approvals import approval_state, approvals
+from kvconsole.infra.access import FLEET_PLANE, plane
+from tenants.models import ShareGroup, ShareMember
+
+
+class GroupView(msgspec.Struct, frozen=True):
+    """A share group as the caller may see it: other members only the owner and the fleet."""
+
+    id: UUID
+    name: str
+    owner: str
+    audience: list[str]
+    state: str
+    reason: str
+    residency: str
+    requested_by: str
+    requested_at: datetime
+    expires_at: datetime
+    decided_by: str
+    decided_at: datetime | None
+    ended_at: datetime | None
+    approval: UUID | None
+    approval_state: str
+
+
+def group_view(group: ShareGroup, *, now: datetime) -> GroupView:
+    """One group."""
+    return _views([group], now)[0]
+
+
+def _views(groups: Sequence[ShareGroup], now: datetime) -> list[GroupView]:
+    """The groups; two queries for all their members and approvals."""
+    fleet = plane() == FLEET_PLANE
+    members: dict[UUID, list[str]] = {}
+    for group_id, slug in ShareMember.objects.filter(group__in=groups).order_by("slug").values_list("group_id", "slug"):
+        members.setdefault(group_id, []).append(slug)
+    asked = approvals().filter(kind="share_group", object_id__in=[str(g.id) for g in groups]) if fleet else ()
+    found = {approval.object_id: approval for approval in asked}
+    return [_view(g, members.get(g.id, []), found.get(str(g.id)), fleet, now) for g in groups]
+
+
+def _view(group: ShareGroup, members: list[str], approval: Any, fleet: bool, now: datetime) -> GroupView:
+    over = group.state == "approved" and group.expires_at <= now
+    return GroupView(
+        id=group.id,
+        name=group.name,
+        owner=group.owner_slug,
+        audience=members,
+        state="expired" if over else group.state,
+        reason=group.reason,
+        residency=group.residency,
+        requested_by=group.requested_by if fleet else "",
+        requested_at=group.requested_at,
+        expires_at=group.expires_at,
+        decided_by=group.decided_by if fleet else "",
+        decided_at=group.decided_at,
+        ended_at=group.ended_at,
+        approval=approval.id if approval else None,
+        approval_state=approval_state(approval, now) if approval else "",
+    )
+
+
+def share_groups(*, now: datetime, limit: int = 500, tenant_id: UUID | None = None) -> list[GroupView]:
+    """The groups that the current plane shows, newest first; those of one tenant where it is named."""
+    rows = ShareGroup.objects.order_by("-requested_at", "-id")
+    if tenant_id is not None:
+        rows = rows.filter(id__in=ShareMember.objects.filter(tenant_id=tenant_id).values("group_id"))
+    return _views(list(rows[:limit]), now)
+
+
+def share_group(group_id: UUID, *, now: datetime) -> GroupView | None:
+    """One of them."""
+    found = ShareGroup.objects.filter(id=group_id).first()
+    return None if found is None else group_view(found, now=now)

@@ -1,0 +1,272 @@
+"""Decides who may share a cache: groups of tenants that one person asks for, another approves, and that always end.
+
+Private is the default. A request must declare the group, its tenant must be in the audience, the group approved and
+not over; then it uses a namespace of the platform's that only such requests reach. Ending a group fences that
+namespace's generation, and the grant is gone in the same transaction.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import IntegrityError, transaction
+
+from audit.approvals import approval_of, approval_request, approval_settle, approval_withdraw
+from audit.services import APPROVAL, record
+from kvconsole.infra.access import Principal, plane, system
+from kvconsole.infra.rest import Problem, add_codes
+from tenants.models import Namespace, ShareGroup, ShareMember, Tenant
+from tenants.services.identity import invalid
+from tenants.services.namespace import generation_bump
+
+add_codes(
+    {
+        "audience-unknown": (422, "There is no such tenant to share with"),
+        "expiry-range": (422, "The expiry is not between now and 180 days from now"),
+        "share-group-taken": (409, "The owner has a share group of this name"),
+        "share-group-incompatible": (422, "These tenants cannot share"),
+    }
+)
+LONGEST = timedelta(days=180)
+DECIDED_WITHIN = timedelta(days=7)
+"""How long a request waits for its second person."""
+AUDIENCE = 100
+KIND = "share_group"
+SWEEPER = system("tenants")
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def share_group_request(
+    *,
+    owner: str,
+    name: str,
+    audience: Sequence[str],
+    expires_at: datetime,
+    reason: str,
+    actor: Principal,
+    now: datetime | None = None,
+) -> ShareGroup:
+    """The group waits for a second person; nobody shares anything yet.
+
+    Args:
+        owner: slug of the tenant whose matter it is; it is in the audience without being named.
+        name: 1 to 63 of a-z, 0-9 and hyphens inside; one of the owner's groups that are not over.
+        audience: slugs of the tenants that may share.
+        expires_at: at most 180 days from now.
+        reason: why, for who approves.
+
+    Raises:
+        Problem: not-found (owner), validation-failed, audience-unknown, expiry-range, share-group-incompatible or
+            share-group-taken.
+    """
+    now = now or datetime.now(UTC)
+    if not _NAME.fullmatch(name):
+        raise invalid("/name", "1 to 63 characters of a-z, 0-9 and, inside, hyphens.")
+    if not reason.strip():
+        raise invalid("/reason", "Say why, for the person who approves.")
+    if not now < expires_at <= now + LONGEST:
+        raise Problem("expiry-range")
+    members = _members(owner, audience)
+    group = ShareGroup(
+        tenant=members[0],
+        owner_slug=owner,
+        name=name,
+        reason=reason,
+        residency=members[0].residency,
+        requested_by=actor.subject,
+        requested_at=now,
+        expires_at=expires_at,
+    )
+    with transaction.atomic(using=plane()):
+        _insert(group)
+        ShareMember.objects.bulk_create(
+            ShareMember(tenant=t, group=group, owner=group.tenant_id, slug=t.slug, state=group.state,
+                        expires_at=expires_at)
+            for t in members
+        )  # fmt: skip
+        facts = _facts(group) | {"reason": reason, "expires_at": expires_at, "residency": group.residency}
+        facts["audience"] = sorted(t.slug for t in members)
+        approval = approval_request(
+            kind=KIND,
+            object_id=str(group.id),
+            tenant_id=group.tenant_id,
+            what=facts,
+            risk="R2",
+            actor=actor,
+            expires_at=min(expires_at, now + DECIDED_WITHIN),
+            now=now,
+        )
+        _record("sharing.requested", group, actor, {**facts, "approval": str(approval.id)})
+    return group
+
+
+def _members(owner: str, audience: Sequence[str]) -> list[Tenant]:
+    """The owner, then the others, if they can share with each other."""
+    wanted = sorted({*audience} - {owner})
+    if not 1 <= len(wanted) <= AUDIENCE:
+        raise invalid("/audience", f"1 to {AUDIENCE} tenants beside the owner.")
+    found = {t.slug: t for t in Tenant.objects.filter(slug__in=[owner, *wanted], state="active")}
+    if owner not in found or owner == "platform":
+        raise Problem("not-found")
+    unknown = [slug for slug in wanted if slug not in found or slug == "platform"]
+    if unknown:
+        where = [
+            {"pointer": f"/audience/{list(audience).index(slug)}", "code": "audience-unknown", "detail": slug[:63]}
+            for slug in unknown
+        ]
+        raise Problem("audience-unknown", f"{unknown[0][:63]!r} is no tenant.", errors=where)
+    members = [found[owner], *(found[slug] for slug in wanted)]
+    apart = [t.slug for t in members if t.isolation != "shared"]
+    if apart:
+        raise Problem("share-group-incompatible", f"{apart[0]} is isolated from others: its isolation is not shared.")
+    elsewhere = [t.slug for t in members if t.residency != members[0].residency]
+    if elsewhere:
+        raise Problem("share-group-incompatible", f"{elsewhere[0]} and {owner} must stay in different regions.")
+    return members
+
+
+def share_group_approve(*, group_id: UUID, actor: Principal, now: datetime | None = None) -> ShareGroup:
+    """Its members may share from commit on.
+
+    Raises:
+        Problem: not-found, approval-own, approval-decided, approval-expired or share-group-inactive.
+    """
+    return _decide(group_id, True, actor, now or datetime.now(UTC), "")
+
+
+def share_group_deny(*, group_id: UUID, actor: Principal, reason: str = "", now: datetime | None = None) -> ShareGroup:
+    """It stays without effect for good.
+
+    Raises:
+        Problem: not-found, approval-own, approval-decided, approval-expired or share-group-inactive.
+    """
+    return _decide(group_id, False, actor, now or datetime.now(UTC), reason)
+
+
+def _decide(group_id: UUID, approve: bool, actor: Principal, now: datetime, reason: str) -> ShareGroup:
+    with transaction.atomic(using=plane()):
+        group = _locked(group_id)
+        approval = approval_of(KIND, str(group.id))
+        if approval is None:
+            raise Problem("not-found")
+        approval_settle(approval_id=approval.id, approve=approve, actor=actor, now=now, reason=reason, kind=KIND)
+        if group.state != "awaiting_approval":
+            raise Problem("share-group-inactive")
+        _apply(group, "approved" if approve else "denied", actor, str(approval.id), actor.subject, reason, now)
+    return group
+
+
+def _apply(
+    group: ShareGroup, state: str, actor: Principal, approval: str, decided_by: str, reason: str, now: datetime
+) -> None:
+    """The decision is in force."""
+    group.state, group.decided_by, group.decided_at = state, decided_by, now
+    group.save(update_fields=["state", "decided_by", "decided_at"])
+    ShareMember.objects.filter(group=group).update(state=state)
+    body: dict[str, Any] = {**_facts(group), "approval": approval, "decided_by": decided_by}
+    if state == "approved":
+        body["audience"] = sorted(ShareMember.objects.filter(group=group).values_list("slug", flat=True))
+    else:
+        body["reason"] = reason
+    _record(f"sharing.{state}", group, actor, body, APPROVAL)
+
+
+def share_group_revoke(*, group_id: UUID, reason: str, actor: Principal, now: datetime | None = None) -> ShareGroup:
+    """Nobody shares through it any more: the grants are gone, and what was cached is fenced, from commit on.
+
+    Raises:
+        Problem: not-found, validation-failed or share-group-inactive.
+    """
+    if not reason.strip():
+        raise invalid("/reason", "Say why.")
+    now = now or datetime.now(UTC)
+    with transaction.atomic(using=plane()):
+        group = _locked(group_id)
+        if group.state not in ("awaiting_approval", "approved"):
+            raise Problem("share-group-inactive", f"It is {group.state} already.")
+        _end(group, "revoked", actor, now, {"reason": reason})
+    return group
+
+
+def _end(group: ShareGroup, state: str, actor: Principal, now: datetime, more: dict[str, Any]) -> None:
+    """Grants, then fences: in one transaction, so nobody gets a key between them."""
+    approval_withdraw(kind=KIND, object_id=str(group.id), now=now)
+    shared = list(Namespace.objects.filter(share_group=group.id, state="active").order_by("id"))
+    for namespace in shared:
+        generation_bump(namespace=namespace, reason=f"share-group-{state}", actor=actor, now=now)
+    group.state, group.ended_at = state, now
+    group.save(update_fields=["state", "ended_at"])
+    ShareMember.objects.filter(group=group).update(state=state)
+    _record(f"sharing.{state}", group, actor, {**_facts(group), "namespaces": len(shared), **more})
+
+
+def share_groups_sweep(*, now: datetime) -> int:
+    """Groups that are over have ended, and decisions that nobody told us of are in force.
+
+    Returns:
+        How many groups changed.
+    """
+    changed = sum(decision_apply(group_id=id_, now=now) for id_ in _waiting())
+    over = ShareGroup.objects.filter(state__in=("awaiting_approval", "approved"), expires_at__lte=now)
+    for id_ in list(over.order_by("expires_at").values_list("id", flat=True)[:100]):
+        with transaction.atomic(using=plane()):
+            group = _locked(id_)
+            if group.state in ("awaiting_approval", "approved") and group.expires_at <= now:
+                _end(group, "expired", SWEEPER, now, {})
+                changed += 1
+    return changed
+
+
+def decision_apply(*, group_id: UUID, now: datetime) -> bool:
+    """What was decided on the group's approval is in force. Whether anything changed."""
+    with transaction.atomic(using=plane()):
+        group = ShareGroup.objects.select_for_update(no_key=True).filter(id=group_id).first()
+        approval = approval_of(KIND, str(group_id))
+        if group is None or approval is None or group.state != "awaiting_approval":
+            return False
+        if approval.state in ("approved", "denied"):
+            _apply(group, approval.state, SWEEPER, str(approval.id), approval.decided_by, approval.reason, now)
+            return True
+        if approval.expires_at <= now:
+            _end(group, "expired", SWEEPER, now, {})
+            return True
+    return False
+
+
+def _waiting() -> list[UUID]:
+    waiting = ShareGroup.objects.filter(state="awaiting_approval").order_by("requested_at")
+    return list(waiting.values_list("id", flat=True)[:100])
+
+
+def _locked(group_id: UUID) -> ShareGroup:
+    found = ShareGroup.objects.select_for_update(no_key=True).filter(id=group_id).first()
+    if found is None:
+        raise Problem("not-found")
+    return found
+
+
+def _insert(group: ShareGroup) -> None:
+    try:
+        with transaction.atomic(using=plane()):
+            group.save(force_insert=True)
+    except IntegrityError as e:
+        raise Problem("share-group-taken") from e
+
+
+def _facts(group: ShareGroup) -> dict[str, Any]:
+    return {"name": group.name, "owner": group.owner_slug}
+
+
+def _record(event_type: str, group: ShareGroup, actor: Principal, body: dict[str, Any], flags: int = 0) -> None:
+    record(
+        event_type=event_type,
+        outcome="success",
+        actor=actor,
+        tenant_id=group.tenant_id,
+        object_kind="share_group",
+        object_id=str(group.id),
+        body=body,
+        flags=flags,
+    )

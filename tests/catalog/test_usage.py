@@ -1,0 +1,18 @@
+"""A statement of nothing is not a statement of zero; sums of days are in `ingest.test_usage_days`."""
+
+from datetime import timedelta
+
+import pytest
+
+from catalog.usage import usage_view
+from tests.catalog.test_rates import NOW
+from tests.tenants.making import a_tenant
+
+pytestmark = pytest.mark.django_db
+
+
+def test_where_nobody_counted_nothing_is_known():
+    view = usage_view(tenant=a_tenant().id, since=NOW - timedelta(hours=1), until=NOW, now=NOW)
+    assert (view.complete, view.incomplete, view.hits, view.as_of) == (False, ["never-counted"], None, None)
+    assert {(h.used_bytes, h.blocks) for h in view.tiers.values()} == {(None, None)}
+    assert view.until - view.since == timedelta(days=1)

@@ -1,0 +1,82 @@
+"""A tenant's own people: their portal has nothing of the fleet and nothing of another tenant."""
+
+import re
+
+import pytest
+
+from kvconsole.infra.access import system, tenant_context
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
+
+
+@pytest.fixture
+def two(person):
+    """Clients of an administrator of acme-code, and the two tenants."""
+    from tenants.services import tenant_create
+
+    with tenant_context(system("test")):
+        acme = tenant_create(slug="acme-code", name="Acme Code", classes=["internal", "restricted"])
+        bank = tenant_create(slug="borealis-bank", name="Borealis Bank")
+    return person("tenant-admin", tenant=acme), acme, bank
+
+
+def test_the_portal_has_only_what_is_ones_own(two):
+    client, _acme, _bank = two
+    answer = client.get("/t/acme-code")
+    text = answer.content.decode()
+    assert answer.status_code == 200
+    assert "mira-okafor" in text
+    assert "borealis" not in text
+    assert "/nodes" not in text
+    assert not re.search(r'href="/(tenants|epochs|settings|map)', text)
+    assert "restricted" in text
+
+
+def bare(answer):
+    """The page without its request's id, its address and its time."""
+    text = re.sub(r'<button type="button" class="id".*?</button>', "", answer.content.decode())
+    return re.sub(r'data-now="\d+\.\d+"|csrfmiddlewaretoken[^>]+|/t/[a-z-]+|\d\d:\d\d:\d\d', "", text)
+
+
+@pytest.mark.parametrize("path", ["/t/borealis-bank", "/t/nobody", "/t/platform"])
+def test_another_tenants_portal_is_as_absent_as_one_that_never_was(two, path):
+    client, _acme, _bank = two
+    foreign, absent = client.get(path), client.get("/t/never-was")
+    assert foreign.status_code == absent.status_code == 404
+    assert bare(foreign) == bare(absent)
+
+
+def test_the_fleets_pages_are_not_for_them_and_the_front_door_leads_to_the_portal(two):
+    client, _acme, _bank = two
+    for path in ("/tenants", "/tenants/acme-code", "/epochs", "/settings", "/new-tenant", "/share-groups/new"):
+        assert client.get(path).status_code == 403, path
+    assert client.get("/").url == "/t/acme-code"
+    entries = [e["entry"].route for e in client.get("/t/acme-code").context["console"]["entries"]]
+    assert entries == ["page-portal", "page-ui", "page-problems"]
+
+
+def test_an_administrator_makes_people_and_tokens_of_the_own_tenant(two):
+    from tests.frontend.tenancy.conftest import proved
+
+    client, _acme, _bank = two
+    proved(client)
+    made = client.post(
+        "/people/new", {"tenant": "borealis-bank", "username": "ci", "kind": "service", "roles": ["gateway"]}
+    )
+    assert made.status_code == 302
+    assert "acme-code/ci" in client.get(made.url).content.decode()
+    owner = made.url.rsplit("/", 1)[-1]
+    token = client.post(
+        "/tokens/new", {"owner": owner, "kind": "gateway", "name": "prod", "roles": ["gateway"], "days": "30"}
+    )
+    text = token.content.decode()
+    secret = re.search(r"kvc_gateway_\w+", text)
+    assert secret, text
+    assert token.headers["Cache-Control"].count("no-store")
+    listed = client.get("/t/acme-code").content.decode()
+    assert "prod" in listed
+    assert secret[0] not in listed
+    id_ = re.search(r"/tokens/(\w+)/revoke", listed)[1]
+    assert "stops working at once" in client.get(f"/tokens/{id_}/revoke").content.decode()
+    assert client.post(f"/tokens/{id_}/revoke").url == "/t/acme-code"
+    assert f"/tokens/{id_}/revoke" not in client.get("/t/acme-code").content.decode()

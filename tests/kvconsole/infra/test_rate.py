@@ -1,0 +1,82 @@
+"""Token buckets, and what callers are told of them."""
+
+import threading
+
+import pytest
+
+from kvconsole.infra import rate
+from kvconsole.infra.rate import Buckets, Policy
+from tests.tenants.conftest import anonymous, caller  # noqa: F401
+from tests.tenants.making import a_tenant
+
+TEN = Policy("token", 10, 5)
+
+
+def test_a_bucket_gives_its_quota_at_once_and_refills_evenly():
+    buckets = Buckets()
+    assert [buckets.take(TEN, "a", now=0).left for _ in range(10)] == list(range(9, -1, -1))
+    refused = buckets.take(TEN, "a", now=0)
+    assert (refused.left, refused.reset, refused.wait) == (0, 5, 0.5)
+    assert buckets.take(TEN, "a", now=0.4).wait == pytest.approx(0.1)
+    assert buckets.take(TEN, "a", now=0.5).wait == 0
+    assert buckets.take(TEN, "b", now=0).left == 9
+    assert buckets.take(TEN, "a", now=100).left == 9
+
+
+def test_asking_costs_nothing():
+    buckets = Buckets()
+    assert [buckets.take(TEN, "a", now=0, cost=0).left for _ in range(50)] == [10] * 50
+
+
+def test_no_number_of_callers_exceeds_a_quota():
+    buckets, given = Buckets(), []
+    policy = Policy("token", 100, 1000)
+
+    def ask():
+        given.extend(not buckets.take(policy, "a", now=1.0).wait for _ in range(50))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert sum(given) == 100
+
+
+def test_memory_is_bounded(monkeypatch):
+    monkeypatch.setattr(rate, "REMEMBERED", 10)
+    buckets = Buckets()
+    for i in range(100):
+        buckets.take(TEN, str(i), now=0)
+    assert len(buckets._due) == 10
+
+
+@pytest.fixture
+def small(settings, monkeypatch):
+    """A site with tiny quotas, and all buckets full before and after."""
+    settings.RATE_LIMITS = {"token": "3/60", "tenant": "5/60", "address": "4/60"}
+    rate.buckets.clear()
+    yield
+    rate.buckets.clear()
+
+
+@pytest.mark.django_db(databases=["default", "tenant"], transaction=True)
+def test_callers_are_told_and_then_refused(small, caller, anonymous):  # noqa: F811
+    tenant = a_tenant()
+    one, two, staff = caller("tenant-member", tenant=tenant), caller("tenant-member", tenant=tenant), caller("viewer")
+    answers = [one.get("/tenants") for _ in range(4)]
+    assert [a.status_code for a in answers] == [200, 200, 200, 429]
+    assert answers[0]["RateLimit-Policy"] == '"token";q=3;w=60, "tenant";q=5;w=60'
+    assert answers[0]["RateLimit"].startswith('"token";r=2;t=20, "tenant";r=4;t=')
+    assert answers[3].json()["code"] == "rate-limited"
+    assert 1 <= int(answers[3]["Retry-After"]) <= 21
+    # the tenant's bucket is shared by its tokens; staff has none
+    assert [two.get("/tenants").status_code for _ in range(2)] == [200, 429]
+    assert staff.get("/tenants").status_code == 200
+    assert staff.get("/tenants")["RateLimit-Policy"] == '"token";q=3;w=60'
+    # nobody known: by address, and then no token is even looked up
+    assert [anonymous.get("/tenants").status_code for _ in range(5)] == [401, 401, 401, 401, 429]
+    assert staff.get("/tenants").status_code == 429
+
+
+@pytest.mark.django_db(databases=["default", "tenant"], transaction=True)
+def test_pages_are_not_limited(small, client):
+    assert {client.get("/login").status_code for _ in range(9)} == {200}

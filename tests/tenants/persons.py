@@ -1,0 +1,47 @@
+"""People who speak to the API, for tests."""
+
+import json
+import time
+
+from django.test import Client
+
+from tests.tenants.making import a_user
+
+OPERATOR, APPROVER = ["operator", "viewer"], ["approver", "viewer"]
+
+
+class Person:
+    """Somebody logged in, whose browser speaks to the API."""
+
+    def __init__(self, *roles, tenant=None, proved=True):
+        self.user = a_user(roles=list(roles), tenant=tenant)
+        self.client = Client()
+        assert self.client.login(username=self.user.username, password="correct horse")
+        if proved:
+            self.prove()
+
+    def prove(self, ago=0):
+        session = self.client.session
+        session["account_authentication_methods"] = [{"method": "password", "at": time.time() - ago}]
+        session.save()
+
+    def __call__(self, method, path, body=None, **headers):
+        content = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
+        return self.client.generic(method, f"/api/v1{path}", headers=headers, **content)
+
+    def change(self, user_id, **fields):
+        tag = self("GET", f"/people/{user_id}").headers.get("ETag", "*")
+        return self("PATCH", f"/people/{user_id}", fields, **{"If-Match": tag})
+
+    def token(self, slug="platform", **fields):
+        return self("POST", f"/tenants/{slug}/tokens", {"name": "t", **fields})
+
+
+def code(answer):
+    return answer.status_code, answer.json().get("code", "")
+
+
+def use(plaintext, path="/me", method="GET", body=None, **extra):
+    content = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
+    headers = {"Authorization": f"Bearer {plaintext}"}
+    return Client().generic(method, f"/api/v1{path}", headers=headers, **content, **extra)
