@@ -40,6 +40,7 @@ DB_PASSWORDS = {role: env.text(f"KVC_DB_{role.upper()}_PASSWORD", "") for role i
 
 def _database(role: str) -> dict[str, object]:
     options = {"options": "-c role=kv_owner" if role == "migrate" else "-c statement_timeout=15s"}
+    options["connect_timeout"] = "5"  # a server that takes connections and says nothing is away too
     return {
         "ENGINE": "django.db.backends.postgresql",
         "HOST": DB_HOST,
