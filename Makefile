@@ -3,6 +3,9 @@
 PY := .venv/bin/python
 CODE := kvcore nodeagent kvconsole audit tenants catalog routing frontend
 ONLY ?=
+# Tests run side by side, file by file, each side with servers of its own; browser tests last (tests/conftest.py).
+JOBS ?= 2
+ABREAST := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help up test test-fast walks accept faults bench cover check fix schema clean console dev
 
@@ -13,13 +16,13 @@ up: console ## the whole console with a reference fleet; RESET=1 starts clean, R
 	@$(PY) -m kvconsole.devserver $(if $(RESET),--reset) $(if $(filter 0,$(REPLAY)),--no-replay)
 
 test: dev ## all tests, with real processes, a real PostgreSQL and a real browser
-	@$(PY) -m pytest -m "not slow" --durations=25 --tb=short $(ARGS)
+	@$(PY) -m pytest -m "not slow" $(ABREAST) --durations=25 --tb=short $(ARGS)
 
 test-fast: dev ## without walks, browser and long forms
-	@$(PY) -m pytest -m "not walk and not browser and not slow and not accept" $(ARGS)
+	@$(PY) -m pytest -m "not walk and not browser and not slow and not accept" $(ABREAST) $(ARGS)
 
 walks: dev ## real processes only
-	@$(PY) -m pytest -m "walk or browser" $(ARGS)
+	@$(PY) -m pytest -m "walk or browser" $(ABREAST) $(ARGS)
 
 accept: dev ## what must hold seen from outside, in full size; ONLY=word
 	@KVC_ACCEPT=full $(PY) -m pytest tests/accept $(if $(ONLY),-k $(ONLY)) $(ARGS)

@@ -19,6 +19,7 @@ CHANGED = _("Sending the same again gives the same answer. Change the request fi
 NONE = _("A retry does not help: somebody has to look at it.")
 
 FRAME = _("Nothing of the frame was applied; the agent keeps it.")
+GIVEN_UP = _("Nothing of the frame was applied. The agent lists what it holds instead, or says that it cannot.")
 ITEM = _("Only this item was left out. Its neighbours in the frame were applied.")
 UNHEARD = _("What it said is not in the catalog; the source says so until it is verified.")
 FOLDED = _("The item was applied as far as it holds, and counted.")
@@ -120,14 +121,14 @@ PROBLEMS: dict[str, Problem] = {
     "internal": Problem(_("The console made a mistake"), REQUEST, SAME),
     "unavailable": Problem(_("A part of the console is away"), REQUEST, LATER),
     # frames
-    "malformed-frame": Problem(_("The body is not an event frame"), FRAME, CHANGED),
-    "truncated-frame": Problem(_("The frame ends too early"), FRAME, CHANGED),
-    "frame-too-large": Problem(_("The frame is too large"), FRAME, CHANGED),
-    "version-unsupported": Problem(_("The frame speaks another version"), FRAME, CHANGED),
+    "malformed-frame": Problem(_("The body is not an event frame"), GIVEN_UP, CHANGED),
+    "truncated-frame": Problem(_("The frame ends too early"), GIVEN_UP, CHANGED),
+    "frame-too-large": Problem(_("The frame is too large"), GIVEN_UP, CHANGED),
+    "version-unsupported": Problem(_("The frame speaks another version"), GIVEN_UP, CHANGED),
     "foreign-token": Problem(_("The token belongs to another node"), FRAME, NONE),
     "fenced-boot": Problem(_("A newer process has replaced this one"), FRAME, NONE),
     "seq-backwards": Problem(_("The numbering went backwards"), FRAME, NONE),
-    "missing-dp-rank": Problem(_("The frame does not say which rank it is of"), FRAME, CHANGED),
+    "missing-dp-rank": Problem(_("The frame does not say which rank it is of"), GIVEN_UP, CHANGED),
     "node-fenced": Problem(_("The node is fenced"), FRAME, NONE),
     "too-many-sources": Problem(_("The node speaks for too many sources"), FRAME, NONE),
     "wrong-shard": Problem(_("The frame is for another writer"), FRAME, CHANGED),

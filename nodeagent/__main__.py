@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import getpass
 import importlib
 import os
 import signal
@@ -75,8 +76,13 @@ def _join_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--tls-key", default="")
 
 
+def _asked(prompt: str) -> str:
+    """A line of standard input; a person at a terminal is asked for it and does not see it."""
+    return (getpass.getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline()).strip()
+
+
 def _join(home: Home, args: argparse.Namespace) -> int:
-    token = sys.stdin.readline().strip() if args.token == "-" else args.token  # noqa: S105 - a way to say "read it"
+    token = _asked("Enrolment token: ") if args.token == "-" else args.token  # noqa: S105 - a way to say "read it"
     remote = remote_url(args.remote, args.remote_file, sys.stdin.readline)
     draft = draft_of(
         name=args.name, listen=args.listen, agent_url=args.agent_url, profile=args.profile,

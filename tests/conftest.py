@@ -6,6 +6,7 @@ the database is copied anew afterwards, because kv_operator may not truncate.
 """
 
 import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -26,8 +27,8 @@ from tests.running import Console
 CLONE = Path(__file__).resolve().parent.parent
 TEMPLATE, TEST_DATABASE = "kvc_template", "kvc_test"
 ALIASES = {"default": "operator", "tenant": "tenant"}
-DIED = pytest.StashKey[str]()
-"""Why every test after some moment failed."""
+DIED = pytest.StashKey[list[str]]()
+"""Why every test of a process after some moment failed."""
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +51,7 @@ def postgres(service_base: Path, pytestconfig: pytest.Config) -> Iterator[Postgr
     if server.pid is None:
         end, log = server.process and server.process.returncode, server.log
         tail = log.read_text(errors="replace")[-6000:] if log.exists() else f"{server.home} is gone"
-        pytestconfig.stash[DIED] = f"PostgreSQL ended by itself ({end}); its log ends with:\n{tail}"
+        pytestconfig.stash[DIED] = [f"PostgreSQL ended by itself ({end}); its log ends with:\n{tail}"]
     server.remove()
 
 
@@ -182,12 +183,19 @@ def browser_path() -> str | None:
     mac = Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")
     found = wanted or next(filter(None, map(shutil.which, names)), None) or (str(mac) if mac.exists() else None)
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
-        apt = {"env": os.environ | {"DEBIAN_FRONTEND": "noninteractive"}, **quiet}
-        subprocess.run(["apt-get", "update"], **apt)
-        subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", "chromium", "fonts-noto-cjk"], **apt)
-        found = shutil.which("chromium")
+        with (Path(tempfile.gettempdir()) / "kvc-browser.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the other side may be installing it
+            found = shutil.which("chromium") or _installed_browser()
     return found
+
+
+def _installed_browser() -> str | None:
+    """Chromium from the system's packages; None if that could not be."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
+    apt = {"env": os.environ | {"DEBIAN_FRONTEND": "noninteractive"}, **quiet}
+    subprocess.run(["apt-get", "update"], **apt)
+    subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", "chromium", "fonts-noto-cjk"], **apt)
+    return shutil.which("chromium")
 
 
 def browser_flags() -> list[str]:
@@ -222,10 +230,24 @@ def pytest_unconfigure() -> None:
     reaper.close_shared()
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process of several that run tests side by side hands over why its tests failed."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["died"] = session.config.stash.get(DIED, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error) -> None:
+    """The other end of `pytest_sessionfinish`."""
+    died = getattr(node, "workeroutput", {}).get("died", [])
+    node.config.stash.setdefault(DIED, []).extend(died)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests come last: from the first one on Playwright's loop runs here, and no test can start its own."""
-    items.sort(key=lambda item: "chromium" in getattr(item, "fixturenames", ()))
+    """Files with browser tests come last: from the first one on Playwright's loop runs here, and none of a test can."""
+    browser = {item.path for item in items if "chromium" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path in browser)
 
 
 # --- the count -----------------------------------------------------------
@@ -236,8 +258,8 @@ def pytest_terminal_summary(terminalreporter, exitstatus: int) -> None:
     stats = terminalreporter.stats
     ran = sum(len(stats.get(k, [])) for k in ("passed", "failed", "xfailed", "xpassed"))
     terminalreporter.write_line(f"{ran} tests ran, {len(stats.get('skipped', []))} not run")
-    if DIED in terminalreporter.config.stash:
-        terminalreporter.write_line(terminalreporter.config.stash[DIED])
+    for line in terminalreporter.config.stash.get(DIED, []):
+        terminalreporter.write_line(line)
     path = os.environ.get("KVC_FAILED")
     if path:
         names = sorted({r.nodeid for k in ("failed", "error") for r in stats.get(k, [])})

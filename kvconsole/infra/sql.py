@@ -47,6 +47,7 @@ def dsn(role: str, **overrides: str) -> str:
         "user": f"kv_{role}",
         "password": settings.DB_PASSWORDS[role],
         "application_name": f"kvc-{role}",
+        "connect_timeout": "5",
     }
     return make_conninfo("", **{**parts, **overrides})
 

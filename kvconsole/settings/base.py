@@ -45,6 +45,7 @@ DB_POOL = env.number("KVC_DB_POOL", 0)
 
 def _database(role: str) -> dict[str, object]:
     options: dict[str, object] = {"options": "-c role=kv_owner" if role == "migrate" else "-c statement_timeout=15s"}
+    options["connect_timeout"] = "5"  # a server that takes connections and says nothing is away too
     if DB_POOL:
         options["pool"] = {"min_size": 1, "max_size": DB_POOL, "timeout": 5}
     return {
