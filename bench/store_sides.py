@@ -239,6 +239,7 @@ def feed(cluster: Cluster, side: Runs | Rows, stream: Iterator[Batch], *, skip: 
     cost = Cost()
     for _ in range(skip):
         side.take(next(stream)[1])
+    side.finish()  # rows of what is not counted that lag behind belong to what is not counted
     before = cluster.lsn()
     for pairs, frames in stream:
         with cluster.measured(cost, wal=False):

@@ -22,7 +22,7 @@ class Feed:
     """Keys by number; items gathered by source; frames with contiguous positions."""
 
     def __init__(self, seed: int, blocks: int) -> None:
-        self.rng, self.n = np.random.default_rng(seed), 0
+        self.rng, self.n, self.boot = np.random.default_rng(seed), 0, f"b{seed}"
         self.wire = np.zeros((blocks + 65536, 4), np.uint64)
         self.items: dict[int, list[dict[str, Any]]] = defaultdict(list)
         self.seq: dict[int, int] = defaultdict(int)
@@ -66,16 +66,16 @@ class Feed:
         """The frames of everything since the last batch."""
         frames = []
         for node, items in self.items.items():
-            frames.append(frame(f"node{node}", self.seq[node], items))
+            frames.append(frame(f"node{node}", self.seq[node], items, self.boot))
             self.seq[node] += 1
         pairs, self.pairs, self.items = self.pairs, 0, defaultdict(list)
         return pairs, frames
 
 
-def frame(source: str, seq: int, items: list[dict[str, Any]]) -> bytes:
+def frame(source: str, seq: int, items: list[dict[str, Any]], boot: str = "b") -> bytes:
     """A frame on the wire."""
     return msgspec.msgpack.encode(
-        {"v": 1, "node": source, "source": "engine", "dp_rank": 0, "shard": 0, "boot": "b", "stream": "s", "seq": seq,
+        {"v": 1, "node": source, "source": "engine", "dp_rank": 0, "shard": 0, "boot": boot, "stream": "s", "seq": seq,
          "ts": 0.0, "items": items}
     )  # fmt: skip
 
