@@ -47,7 +47,7 @@ def _database(role: str) -> dict[str, object]:
     options: dict[str, object] = {"options": "-c role=kv_owner" if role == "migrate" else "-c statement_timeout=15s"}
     options["connect_timeout"] = "5"  # a server that takes connections and says nothing is away too
     if DB_POOL:
-        options["pool"] = {"min_size": 1, "max_size": DB_POOL, "timeout": 5}
+        options["pool"] = {"min_size": 1, "max_size": DB_POOL, "timeout": 1.5}  # a page says within 2 s that it is away
     return {
         "ENGINE": "django.db.backends.postgresql",
         "HOST": DB_HOST,
