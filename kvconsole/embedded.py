@@ -132,6 +132,7 @@ class Postgres(Server):
             "max_connections": "150",
             "shared_buffers": "128MB" if self.test else "192MB",
             "max_wal_size": "1GB",
+            "autovacuum_naptime": "10s",  # segments and placements are written anew many times a minute
             "jit": "off",
             "timezone": "UTC",
             "log_timezone": "UTC",

@@ -81,6 +81,7 @@ function take(frame) {
 }
 
 function arrived() {
+  chip?.toggleAttribute('data-beat');
   root.dataset.socket = 'on';
   lostAt = 0;
   mute = false;
