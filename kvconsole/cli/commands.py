@@ -1,4 +1,7 @@
-"""The commands of `kvc` by group; each is one call of the REST API, or the pages of one list."""
+"""The commands of `kvc` that are about tenants and nodes, and what all commands have in common.
+
+Each command is one call of the REST API, or the pages of one list. Others: `reuse`, `people`.
+"""
 
 import json
 import sys
@@ -44,10 +47,15 @@ def many(context: typer.Context, path: str, columns: str, limit: int, **params: 
         output.show_table(rows, columns.split())
 
 
-def post(context: typer.Context, path: str, body: Any, rehearse: bool = False, **params: Any) -> None:
+def post(context: typer.Context, path: str, body: Any, rehearse: bool = False) -> None:
     """A POST, and its answer."""
-    params["validate_only"] = "true" if rehearse else None
+    params = {"validate_only": "true" if rehearse else None}
     show(context, client(context).call("POST", path, body, params=params).json())
+
+
+def remove(context: typer.Context, path: str, rehearse: bool = False) -> None:
+    """A DELETE; it answers nothing."""
+    client(context).call("DELETE", path, params={"validate_only": "true" if rehearse else None})
 
 
 def change(context: typer.Context, method: str, path: str, body: dict[str, Any], rehearse: bool) -> None:
@@ -77,14 +85,23 @@ def given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def seconds(pairs: list[str] | None) -> dict[str, int] | None:
-    """`class=seconds` words as a dictionary."""
+def numbers(pairs: list[str] | None, shape: str) -> dict[str, int] | None:
+    """`name=number` words as a dictionary, None where there are none.
+
+    Raises:
+        Failure: one is not of that `shape`, which the person is told.
+    """
     if pairs is None:
         return None
     try:
         return {name: int(value) for name, value in (pair.split("=", 1) for pair in pairs)}
     except ValueError:
-        raise Failure(USAGE, "Retention is given as class=seconds.") from None
+        raise Failure(USAGE, f"This is given as {shape}.") from None
+
+
+def seconds(pairs: list[str] | None) -> dict[str, int] | None:
+    """`class=seconds` words as a dictionary."""
+    return numbers(pairs, "class=seconds")
 
 
 def place(text: str) -> str:
@@ -137,70 +154,58 @@ def tenants_set(
     change(context, "PATCH", f"/tenants/{place(slug)}", body, validate_only)
 
 
-# --- models, epochs, namespaces ---------------------------------------------------------
-
-models = typer.Typer(help="Models.", no_args_is_help=True)
-epochs = typer.Typer(help="Epochs: the sets of weights of a model.", no_args_is_help=True)
-namespaces = typer.Typer(help="Namespaces: what shares blocks.", no_args_is_help=True)
-Model = Annotated[str, typer.Argument(help="Name of the model")]
+@tenants.command("close")
+def tenants_close(context: typer.Context, slug: Slug, validate_only: Rehearse = False) -> None:
+    """Close a tenant that holds nothing. This cannot be taken back."""
+    remove(context, f"/tenants/{place(slug)}", validate_only)
 
 
-@models.command("list")
-def models_list(context: typer.Context, limit: Limit = 500) -> None:
-    """Your models and the platform's."""
-    many(context, "/models", "name kv_dtype block_tokens tensor_parallel bytes_per_token", limit)
+# --- where a tenant's blocks may be -------------------------------------------------------
+
+classes = typer.Typer(help="Where blocks of a tenant's data classes may be.", no_args_is_help=True)
+own_nodes = typer.Typer(help="Nodes that serve one tenant alone.", no_args_is_help=True)
+tenants.add_typer(classes, name="classes")
+tenants.add_typer(own_nodes, name="nodes")
 
 
-@models.command("show")
-def models_show(context: typer.Context, name: Model) -> None:
-    """One model."""
-    one(context, f"/models/{place(name)}")
+@classes.command("show")
+def classes_show(context: typer.Context, slug: Slug) -> None:
+    """The rule of each data class."""
+    one(context, f"/tenants/{place(slug)}/classes")
 
 
-@models.command("create")
-def models_create(
-    context: typer.Context, name: Model, config: Annotated[str, typer.Option(help="config.json; - = standard input")],
-    kv_dtype: str | None = None, block_tokens: int | None = None, tensor_parallel: int | None = None,
+@classes.command("set")
+def classes_set(
+    context: typer.Context, slug: Slug,
+    file: Annotated[str, typer.Option(help='JSON, {"rules": {class: {tiers, regions, min_protection}}}; - = stdin')],
     validate_only: Rehearse = False,
 ) -> None:  # fmt: skip
-    """Register a model by its `config.json`."""
-    body = given(name=name, config=document(config), kv_dtype=kv_dtype, block_tokens=block_tokens,
-                 tensor_parallel=tensor_parallel)  # fmt: skip
-    post(context, "/models", body, validate_only)
+    """Replace the rules. Classes that are left out have the built-in ones."""
+    change(context, "PUT", f"/tenants/{place(slug)}/classes", document(file), validate_only)
 
 
-@epochs.command("list")
-def epochs_list(context: typer.Context, model: Model, limit: Limit = 500) -> None:
-    """The epochs of a model."""
-    many(context, f"/models/{place(model)}/epochs", "epoch state weights_digest note created_at", limit)
+@own_nodes.command("show")
+def own_nodes_show(context: typer.Context, slug: Slug) -> None:
+    """The tenant's own nodes."""
+    one(context, f"/tenants/{place(slug)}/nodes")
 
 
-@epochs.command("create")
-def epochs_create(
-    context: typer.Context, model: Model, weights_digest: Annotated[str, typer.Option()], note: str | None = None,
+@own_nodes.command("set")
+def own_nodes_set(
+    context: typer.Context, slug: Slug,
+    nodes: Annotated[list[str] | None, typer.Argument(help="Names of nodes; none = it has no own ones")] = None,
+    evict: Annotated[bool, typer.Option(help="Blocks of others on them are meant to leave")] = False,
     validate_only: Rehearse = False,
 ) -> None:  # fmt: skip
-    """The next epoch of a model: new weights, or old ones again."""
-    post(context, f"/models/{place(model)}/epochs", given(weights_digest=weights_digest, note=note), validate_only)
+    """The tenant's own nodes are these; those that are left out are everybody's again."""
+    body = given(nodes=nodes or [], evict=evict)
+    change(context, "PUT", f"/tenants/{place(slug)}/nodes", body, validate_only)
 
 
-@namespaces.command("resolve")
-def namespaces_resolve(
-    context: typer.Context, tenant: Annotated[str, typer.Option()], model: Annotated[str, typer.Option()],
-    adapter: str | None = None, data_class: str | None = None, share_group: str | None = None,
-    label: str | None = None, subject: str | None = None, session: str | None = None, validate_only: Rehearse = False,
-) -> None:  # fmt: skip
-    """The namespace of such requests, made if this is the first."""
-    body = given(tenant=tenant, model=model, adapter=adapter, data_class=data_class, share_group=share_group,
-                 label=label, subject=subject, session=session)  # fmt: skip
-    post(context, "/namespaces:resolve", body, validate_only)
-
-
-# --- quotas, usage, tokens, share groups, nodes ------------------------------------------
+# --- quotas, usage, tokens, nodes ---------------------------------------------------------
 
 quotas = typer.Typer(help="Quotas of a tenant.", no_args_is_help=True)
 tokens = typer.Typer(help="Tokens of a tenant (`platform`: the fleet's own).", no_args_is_help=True)
-groups = typer.Typer(help="Share groups: requests of several tenants that share blocks.", no_args_is_help=True)
 nodes = typer.Typer(help="Cache nodes.", no_args_is_help=True)
 
 
@@ -248,45 +253,12 @@ def tokens_create(
 
 
 @tokens.command("revoke")
-def tokens_revoke(context: typer.Context, slug: Slug, token_id: Annotated[str, typer.Argument(help="Its id")]) -> None:
-    """A token is good for nothing from now on."""
-    client(context).call("DELETE", f"/tenants/{place(slug)}/tokens/{place(token_id)}")
-
-
-@groups.command("list")
-def groups_list(context: typer.Context, limit: Limit = 500) -> None:
-    """The share groups that concern you."""
-    many(context, "/share-groups", "id name owner audience state expires_at", limit)
-
-
-@groups.command("show")
-def groups_show(context: typer.Context, group: str) -> None:
-    """One share group."""
-    one(context, f"/share-groups/{place(group)}")
-
-
-@groups.command("create")
-def groups_create(
-    context: typer.Context, name: str, owner: Annotated[str, typer.Option(help="Slug of the owning tenant")],
-    audience: Annotated[list[str], typer.Option(help="Slug of a member; may come several times")],
-    expires_at: Annotated[str, typer.Option(help="RFC 3339")], reason: Annotated[str, typer.Option()],
+def tokens_revoke(
+    context: typer.Context, slug: Slug, token_id: Annotated[str, typer.Argument(help="Its id")],
     validate_only: Rehearse = False,
 ) -> None:  # fmt: skip
-    """Ask for a share group; somebody else must approve it."""
-    body = given(name=name, owner_tenant=owner, audience=audience, expires_at=expires_at, reason=reason)
-    post(context, "/share-groups", body, validate_only)
-
-
-@groups.command("approve")
-def groups_approve(context: typer.Context, group: str) -> None:
-    """Approve what somebody else asked for."""
-    post(context, f"/share-groups/{place(group)}:approve", None)
-
-
-@groups.command("revoke")
-def groups_revoke(context: typer.Context, group: str, reason: Annotated[str, typer.Option()]) -> None:
-    """End the sharing: the group's namespaces are fenced."""
-    post(context, f"/share-groups/{place(group)}:revoke", {"reason": reason})
+    """A token is good for nothing from now on."""
+    remove(context, f"/tenants/{place(slug)}/tokens/{place(token_id)}", validate_only)
 
 
 @nodes.command("list")
@@ -303,8 +275,6 @@ def nodes_show(context: typer.Context, node: Annotated[str, typer.Argument(help=
 
 def add_to(app: typer.Typer) -> None:
     """All groups are commands of `app`."""
-    named = {"tenants": tenants, "models": models, "epochs": epochs, "namespaces": namespaces, "quotas": quotas,
-             "tokens": tokens, "share-groups": groups, "nodes": nodes}  # fmt: skip
-    for name, group in named.items():
+    for name, group in {"tenants": tenants, "quotas": quotas, "tokens": tokens, "nodes": nodes}.items():
         app.add_typer(group, name=name)
     app.command()(usage)

@@ -1,45 +1,13 @@
 """`kvc` as people and programs run it: a process of its own against a console that answers for real."""
 
 import json
-import os
 import stat
-import subprocess
-import sys
 
 import pytest
 
-from tenants import services
-from tests.architecture.tree import CLONE
 from tests.tenants.making import LLAMA, a_model, a_tenant
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
-
-
-@pytest.fixture
-def kvc(live_server, tmp_path):
-    """`kvc(*words, token=…, url=…, text=…)` runs it; answers code, output and errors."""
-
-    def run(*words, token="", url=live_server.url, text=None):
-        env = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(tmp_path),
-            "KVC_CONFIG_HOME": str(tmp_path / "c"),
-            "KVC_URL": url,
-        }
-        env |= {"KVC_TOKEN": token} if token else {}
-        done = subprocess.run(
-            [sys.executable, "-m", "kvconsole.cli.main", *words], capture_output=True, text=True, cwd=CLONE, env=env,
-            input=text or "", timeout=60,
-        )  # fmt: skip
-        assert "Traceback" not in done.stderr, done.stderr
-        return done.returncode, done.stdout, done.stderr
-
-    return run
-
-
-@pytest.fixture
-def staff():
-    return services.token_issue("service", roles=["operator", "viewer"])[1]
 
 
 def test_tenants_models_epochs_and_namespaces_from_the_command_line(kvc, staff, tmp_path):
