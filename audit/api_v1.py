@@ -15,12 +15,12 @@ from audit import approvals
 from audit.models import Approval
 from audit.services import portable
 from kvconsole.infra.access import audited, counted, current_principal, route
-from kvconsole.infra.calls import call, page_of
+from kvconsole.infra.calls import PROOF, call, page_of
 from kvconsole.infra.rest import Problem, Strict
 
 READERS = ("viewer", "operator", "destructive-operator", "approver", "auditor")
 STATES = ("open", "approved", "denied", "withdrawn")
-REFUSALS = ("approval-own", "approval-decided", "approval-expired")
+REFUSALS = ("approval-own", "approval-decided", "approval-expired", *PROOF)
 
 
 class DecisionIn(Strict):
@@ -113,9 +113,10 @@ def _answer(found: Approval) -> dict[str, Any]:
     return dict(portable({name: getattr(found, name) for name in names} | {"state": state}))
 
 
+DECIDE = {"POST": audited("approver", step_up=True, scope="approvals:decide")}
 urlpatterns: list[URLPattern] = [
     route("approvals", Approvals.as_view(), "approvals", GET=counted(*READERS)),
     route("approvals/<uuid:approval_id>", ApprovalDetail.as_view(), "approval", GET=counted(*READERS)),
-    route("approvals/<uuid:approval_id>:approve", Approve.as_view(), "approval-approve", POST=audited("approver")),
-    route("approvals/<uuid:approval_id>:deny", Deny.as_view(), "approval-deny", POST=audited("approver")),
+    route("approvals/<uuid:approval_id>:approve", Approve.as_view(), "approval-approve", **DECIDE),
+    route("approvals/<uuid:approval_id>:deny", Deny.as_view(), "approval-deny", **DECIDE),
 ]

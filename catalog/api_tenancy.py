@@ -16,7 +16,7 @@ from audit.services import portable
 from catalog import classes, dedication, quotas, usage
 from catalog.closing import tenant_delete
 from kvconsole.infra.access import audited, counted, principal_of, route
-from kvconsole.infra.calls import call
+from kvconsole.infra.calls import PROOF, call, require_proof
 from kvconsole.infra.rest import Problem, Strict, etag, require_match
 from kvcore.blocks import TIERS
 from kvcore.quotas import BYTES_MAX, RATE_MAX
@@ -25,6 +25,8 @@ from tenants import api_v1 as tenants_api
 from tenants.placing import TenantPlace, tenant_place
 
 FLEET_READERS, TENANT_READERS = tenants_api.FLEET_READERS, tenants_api.TENANT_READERS
+EVICTS = "tenants:destroy"
+"""The scope that a token must name for `evict`: bytes that leave do not come back."""
 PLACE = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
@@ -171,7 +173,7 @@ class UsageOut(_Usage):  # type: ignore[misc,valid-type]
 class TenantDetail(tenants_api.TenantDetail):
     """One tenant. It is answered here because whether it may go depends on what it holds."""
 
-    @call("tenants_delete", status=204, refusals=("tenant-holds-bytes", "deletions-quota-exceeded"))
+    @call("tenants_delete", status=204, refusals=("tenant-holds-bytes", "deletions-quota-exceeded", *PROOF))
     def delete(self, request: Request, slug: str) -> Response:
         """The tenant is closed, if it holds nothing."""
         tenant_delete(tenant=_tenant(slug), actor=principal_of(request), now=datetime.now(UTC))
@@ -186,9 +188,11 @@ class Quotas(APIView):
         """What the tenant may hold and how often it may ask."""
         return _quotas(quotas.quota_view(tenant=_tenant(slug).id, now=datetime.now(UTC)))
 
-    @call("quotas_put", body=QuotasIn, answer=QuotasOut, refusals=("quota-below-use",))
+    @call("quotas_put", body=QuotasIn, answer=QuotasOut, refusals=("quota-below-use", *PROOF))
     def put(self, request: Request, fields: dict[str, Any], slug: str) -> Response:
-        """These quotas instead of the present ones. Tiers that are left out are unlimited."""
+        """These quotas instead of the present ones. Tiers that are left out are unlimited. `evict` needs a proof."""
+        if fields["evict"]:
+            require_proof(request, EVICTS)
         tenant, now = _tenant(slug), datetime.now(UTC)
         quotas.quotas_lock()
         require_match(request, etag(quotas.quota_view(tenant=tenant.id, now=now).intent()))
@@ -225,10 +229,12 @@ class OwnNodes(APIView):
 
     @call(
         "tenant_nodes_put", body=NodesIn, answer=NodesOut,
-        refusals=("tenant-not-node-isolated", "node-dedicated", "node-holds-others"),
+        refusals=("tenant-not-node-isolated", "node-dedicated", "node-holds-others", *PROOF),
     )  # fmt: skip
     def put(self, request: Request, fields: dict[str, Any], slug: str) -> Response:
-        """These nodes instead of the present ones; those that are left out are everybody's again."""
+        """These nodes instead of the present ones; others are everybody's again. `evict` needs a fresh proof."""
+        if fields["evict"]:
+            require_proof(request, EVICTS)
         tenant = _tenant(slug)
         quotas.quotas_lock()
         _unchanged(request, lambda: _nodes(tenant))
@@ -304,7 +310,7 @@ def _wrong(name: str, detail: str) -> Problem:
 urlpatterns: list[URLPattern] = [
     route(
         "tenants/<str:slug>", TenantDetail.as_view(), "tenant",
-        GET=counted(*TENANT_READERS), PATCH=audited("operator"), DELETE=audited("destructive-operator"),
+        GET=counted(*TENANT_READERS), PATCH=audited("operator"), DELETE=audited("destructive-operator", step_up=True),
     ),
     route(
         "tenants/<str:slug>/quotas", Quotas.as_view(), "quotas", GET=counted(*TENANT_READERS), PUT=audited("operator")

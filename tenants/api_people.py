@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from kvconsole.infra.access import ANY, Principal, audited, counted, current_principal, route
-from kvconsole.infra.calls import call, page_of
+from kvconsole.infra.calls import PROOF, call, page_of
 from kvconsole.infra.rest import Problem, require_match
 from kvconsole.infra.sql import PLATFORM
 from tenants import selectors, services
@@ -37,8 +37,7 @@ from tenants.services.token import administers
 READERS = ("operator", "approver", "auditor", "tenant-admin")
 MANAGERS = ("operator", "approver", "tenant-admin")
 ROLE_REFUSALS = ("role-not-grantable", "not-found")
-PROOF_REFUSALS = ("step-up-required", "scope-missing")
-CHANGE_REFUSALS = (*ROLE_REFUSALS, *PROOF_REFUSALS, "own-roles", "last-administrator", "person-removed")
+CHANGE_REFUSALS = (*ROLE_REFUSALS, *PROOF, "own-roles", "last-administrator", "person-removed")
 FILTERS = (
     OpenApiParameter("tenant", str, description="Slug of a tenant, or `platform` for staff of the fleet"),
     OpenApiParameter("kind", str, description="person or service", enum=["person", "service"]),
@@ -64,7 +63,7 @@ class People(APIView):
         body=PersonIn,
         answer=PersonMade,
         status=201,
-        refusals=("username-taken", "username-lookalike", *PROOF_REFUSALS, *ROLE_REFUSALS),
+        refusals=("username-taken", "username-lookalike", *PROOF, *ROLE_REFUSALS),
     )
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """A new person or service account; the link or password is in this answer and nowhere else."""
@@ -140,7 +139,7 @@ class Tokens(APIView):
         body=TokenIn,
         answer=TokenMade,
         status=201,
-        refusals=("role-not-grantable", "conflict", "not-found", *PROOF_REFUSALS),
+        refusals=("role-not-grantable", "conflict", "not-found", *PROOF),
     )
     def post(self, request: Request, fields: dict[str, Any], slug: str) -> Response:
         """A new token; it is in this answer and nowhere else."""

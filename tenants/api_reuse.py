@@ -13,7 +13,7 @@ from rest_framework.views import APIView
 
 from audit.services import portable
 from kvconsole.infra.access import audited, counted, route
-from kvconsole.infra.calls import call, page_of
+from kvconsole.infra.calls import PROOF, call, page_of
 from kvconsole.infra.rest import Problem
 from tenants import reading, services
 from tenants.api_v1 import FLEET_READERS, TENANT_READERS, actor, model_of
@@ -164,7 +164,7 @@ class ShareGroupApprove(APIView):
     @call(
         "share_groups_approve",
         answer=ShareGroupOut,
-        refusals=("approval-own", "approval-decided", "approval-expired", "share-group-inactive"),
+        refusals=("approval-own", "approval-decided", "approval-expired", "share-group-inactive", *PROOF),
     )
     def post(self, request: Request, group_id: UUID) -> Response:
         """Its members may share from now on."""
@@ -174,7 +174,7 @@ class ShareGroupApprove(APIView):
 class ShareGroupRevoke(APIView):
     """The end of a share group."""
 
-    @call("share_groups_revoke", body=ReasonIn, answer=ShareGroupOut, refusals=("share-group-inactive",))
+    @call("share_groups_revoke", body=ReasonIn, answer=ShareGroupOut, refusals=("share-group-inactive", *PROOF))
     def post(self, request: Request, fields: dict[str, Any], group_id: UUID) -> Response:
         """Nobody shares through it any more, and what it cached is fenced."""
         group = ShareGroup.objects.filter(id=group_id).first()
@@ -243,12 +243,12 @@ urlpatterns: list[URLPattern] = [
         "share-groups/<uuid:group_id>:approve",
         ShareGroupApprove.as_view(),
         "share-group-approve",
-        POST=audited("approver"),
+        POST=audited("approver", step_up=True, scope="approvals:decide"),
     ),
     route(
         "share-groups/<uuid:group_id>:revoke",
         ShareGroupRevoke.as_view(),
         "share-group-revoke",
-        POST=audited("operator", "approver", "tenant-admin"),
+        POST=audited("operator", "approver", "tenant-admin", step_up=True),
     ),
 ]

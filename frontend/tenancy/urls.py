@@ -17,6 +17,7 @@ WATCHERS = (*MANAGERS, "auditor")
 PEOPLE: dict[str, Any] = {"step_up": True, "scope": "people:manage"}
 TOKENS: dict[str, Any] = {"step_up": True, "scope": "tokens:manage"}
 TENANTS: dict[str, Any] = {"scope": "tenants"}
+DECIDE = audited("approver", step_up=True, scope="approvals:decide")
 OPERATED: dict[str, Any] = {"GET": counted("operator", **TENANTS), "POST": audited("operator", **TENANTS)}
 urlpatterns = [
     route("tenants", views.tenants, "page-tenants", GET=counted(*FLEET)),
@@ -77,8 +78,8 @@ urlpatterns = [
     *(
         route(
             f"share-groups/<uuid:group_id>/{act}", partial(people_views.share_group, act=act), f"page-share-{act}",
-            POST=audited(*roles),
+            POST=rule,
         )
-        for act, roles in (("approve", ("approver",)), ("deny", ("approver",)), ("revoke", MANAGERS))
+        for act, rule in (("approve", DECIDE), ("deny", DECIDE), ("revoke", audited(*MANAGERS, step_up=True)))
     ),
 ]  # fmt: skip

@@ -4,6 +4,7 @@ Views name with `call` what they take and answer. Description and behaviour come
 query parameters, the body, Idempotency-Key, rehearsal, If-Match, ETag, and the problems of each status.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
 from typing import Any
@@ -17,6 +18,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from kvconsole.infra import lists
+from kvconsole.infra.access import principal_of
 from kvconsole.infra.rest import CODES, Problem, Strict, etag
 
 View = Callable[..., Any]
@@ -30,7 +32,9 @@ MATCH = OpenApiParameter(
     "If-Match", str, OpenApiParameter.HEADER, required=True, description="The ETag of what is changed, or `*`"
 )
 ALWAYS = ("bad-request", "unknown-parameter", "not-acceptable", "rate-limited", "unavailable")
-KNOWN = ("not-authenticated", "token-invalid", "forbidden", "csrf-failed")
+KNOWN = ("not-authenticated", "token-invalid", "forbidden", "scope-missing", "csrf-failed")
+PROOF = ("step-up-required", "scope-missing")
+"""Refusals of a call that cannot be taken back: part of `refusals` where the route, or `require_proof`, asks."""
 BODY = (
     *("validation-failed", "unknown-field", "duplicate-field", "out-of-range", "unstorable-text", "body-too-deep"),
     *("body-too-large", "unsupported-media-type"),
@@ -133,6 +137,21 @@ def valid(serializer: type[Strict], request: Request) -> dict[str, Any]:
     found = serializer(data=request.data)
     found.is_valid(raise_exception=True)
     return dict(found.validated_data)
+
+
+def require_proof(request: Request, scope: str) -> None:
+    """The caller may do what cannot be taken back: where the body, not the route, says that it is such an act.
+
+    Args:
+        scope: what a token must name.
+
+    Raises:
+        Problem: step-up-required or scope-missing; nothing was done.
+    """
+    principal = principal_of(request)
+    code = principal.unproven(scope, time.time()) if principal else "not-authenticated"
+    if code:
+        raise Problem(code, f"The token must have the scope {scope}." if code == "scope-missing" else "")
 
 
 # --- checks and additions -----------------------------------------------------------

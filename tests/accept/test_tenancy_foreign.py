@@ -68,7 +68,7 @@ def askers(console: Console, people: People) -> list[Asker]:
     admin = people.browser("acme-admin")
     member = _member(people)
     node = rows(console, "SELECT id::text FROM catalog_node WHERE name = 'first'")[0][0]
-    scopes = ["*:read", "*:write", "people:manage", "people:destroy", "tokens:manage"]
+    scopes = ["*:read", "*:write", "people:manage", "people:destroy", "tokens:manage", "share-groups:destroy"]
     url = console.url
     ours = rows(console, "SELECT id FROM tenants_tenant WHERE slug = %s", OWN)[0][0]
     return [

@@ -82,7 +82,8 @@ def operator(fleet_console: Console) -> Caller:
     }.items():
         console.node(name, tiers=tiers)
     until(lambda: [r[0] for r in rows(console, "SELECT state FROM catalog_node")] == ["ready"] * 3, 40, "nodes ready")
-    return People(console).token("operator", "operator", "viewer")
+    scopes = ("*:read", "*:write", "tenants:destroy")
+    return People(console).token("operator", "operator", "viewer", scopes=scopes)
 
 
 @pytest.mark.timeout(600)

@@ -105,7 +105,9 @@ def test_the_same_512_tokens_under_seven_variants_are_seven_namespaces_and_every
 @pytest.mark.timeout(300)
 def test_tenants_share_no_key_members_of_an_approved_group_do_until_it_is_revoked(people: People) -> None:
     """Same prompt, two tenants: no key in common; in a share group all; within 1 s of its end none."""
-    operator, approver = people.token("operator", "operator", "viewer"), people.token("approver", "approver")
+    scopes = ("*:read", "*:write", "approvals:decide", "share-groups:destroy")
+    operator = people.token("operator", "operator", "viewer", scopes=scopes)
+    approver = people.token("approver", "approver", scopes=scopes)
     one, two, third = (Gateway(people, t) for t in ("acme-code", "cobalt-support", "borealis-bank"))
     private = [g.keys(g.resolve(model="ref-64").json()["digest"]) for g in (one, two)]
     assert len(private[0]) == len(private[1]) == 32

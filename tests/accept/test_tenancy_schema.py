@@ -33,7 +33,10 @@ CHECKS = [
     response_schema_conformance,
 ]  # fmt: skip
 ALL_ROLES = ("viewer", "operator", "destructive-operator", "approver", "auditor")
-DESTROY = ("people:manage", "people:destroy", "tokens:manage", "tenants:destroy")
+DESTROY = (
+    *("people:manage", "people:destroy", "tokens:manage", "tenants:destroy", "approvals:decide"),
+    "share-groups:destroy",
+)
 
 
 class Bearer(requests.auth.AuthBase):

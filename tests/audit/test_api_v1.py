@@ -16,7 +16,8 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tena
 def caller():
     def make(*roles):
         user = a_user(roles=list(roles))
-        return Caller(services.token_issue("service", roles=roles, user=user)[1])
+        scopes = ("*:read", "*:write", "approvals:decide")
+        return Caller(services.token_issue("service", roles=roles, user=user, scopes=scopes)[1])
 
     return make
 

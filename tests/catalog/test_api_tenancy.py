@@ -144,7 +144,8 @@ def test_who_owns_bytes_cannot_vanish(caller, postgres, request):  # noqa: F811
     sim = Sim(node)
     size = 1024 * 16
     rig.send(node, sim.frame(add(ns, 1, 2, bytes=size)))
-    call, path = caller("operator", "destructive-operator"), f"/tenants/{tenant.slug}"
+    roles, scopes = ("operator", "destructive-operator"), ("*:read", "*:write", "tenants:destroy")
+    call, path = caller(*roles, scopes=scopes), f"/tenants/{tenant.slug}"
     refused = call("DELETE", path)
     assert codes(refused) == (409, "tenant-holds-bytes")
     assert "2 blocks" in refused.json()["detail"]

@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from kvconsole import apidocs
-from kvconsole.infra import sql
+from kvconsole.infra import access, sql
 from kvconsole.management.commands.commander import command_key
 from routing import replica as replicas
 from routing.replica import Replica
@@ -46,7 +46,8 @@ def token(db, tmp_path, settings):
     tenant = a_tenant(slug="fuzzed")
     a_model(name="fuzzed-model")
     assert tenant.slug == KNOWN["slug"]
-    return services.token_issue("service", roles=ROLES)[1]
+    assert access.unregistered() == []
+    return services.token_issue("service", roles=ROLES, scopes=sorted(access.scopes()))[1]
 
 
 @pytest.fixture

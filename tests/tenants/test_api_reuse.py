@@ -12,6 +12,7 @@ from tests.tenants.conftest import Caller
 from tests.tenants.making import LLAMA, a_model, a_namespace, a_tenant, a_user, some
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
+ALL = ("*:read", "*:write", "approvals:decide", "share-groups:destroy")
 
 
 def actions():
@@ -19,9 +20,9 @@ def actions():
 
 
 def person(*roles):
-    """Somebody of the fleet with a token of their own."""
+    """Somebody of the fleet with a token of their own, good for everything."""
     user = a_user(roles=list(roles))
-    return Caller(services.token_issue("service", roles=roles, user=user)[1])
+    return Caller(services.token_issue("service", roles=roles, user=user, scopes=ALL)[1])
 
 
 def soon(**fields):
@@ -194,7 +195,7 @@ def test_members_share_until_it_is_revoked_and_others_see_nothing(caller):
     one, two, third, model = a_tenant(), a_tenant(), a_tenant(), a_model()
     operator, approver = person("operator"), person("approver")
     group = asked(operator, one, two).json()
-    callers = [caller("tenant-admin", tenant=t) for t in (one, two, third)]
+    callers = [caller("tenant-admin", tenant=t, scopes=ALL) for t in (one, two, third)]
 
     def resolve():
         body = {"model": model.name, "share_group": group["id"]}

@@ -67,7 +67,7 @@ def test_a_token_is_shown_once_and_revoked(tenanted, person):
 
 
 def test_a_share_group_is_asked_for_by_one_and_decided_by_another(tenanted, person):
-    client = person("operator", "approver")
+    client = proved(person("operator", "approver"))
     fields = {
         "owner": "acme-code",
         "name": "handbooks",
@@ -84,6 +84,10 @@ def test_a_share_group_is_asked_for_by_one_and_decided_by_another(tenanted, pers
     own = client.post(f"{made.url}/approve")
     assert (own.status_code, own.context["code"]) == (403, "approval-own")
     second = person("approver", name="ann")
+    for act in ("approve", "deny", "revoke"):
+        asked = second.post(f"{made.url}/{act}", {"reason": "x"}, headers={"referer": f"http://testserver{made.url}"})
+        assert asked.url.startswith("/account/confirm?next="), act
+    proved(second)
     assert "Approve handbooks" in text_of(second.get(made.url))
     assert second.post(f"{made.url}/approve").status_code == 302
     assert "2 tenants share blocks" in text_of(second.get(made.url))

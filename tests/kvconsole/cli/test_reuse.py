@@ -57,16 +57,22 @@ def test_shares_are_set_and_reuse_is_explained(kvc, staff):
     assert read(kvc("--json", "models", "uses", "m", token=staff))[0]["tenant"] == "acme"
 
 
-def test_a_share_group_is_asked_for_denied_and_another_one_approved(kvc, staff):
+def test_a_share_group_is_asked_for_denied_and_another_one_approved(kvc):
     from tenants import services
+
+    scopes = ["*:read", "*:write", "approvals:decide", "share-groups:destroy"]
+    staff = services.token_issue("service", roles=["operator", "viewer"], scopes=scopes)[1]
 
     for slug in ("acme", "bank"):
         a_tenant(slug=slug)
-    second = services.token_issue("service", name="second", roles=["approver", "viewer"])[1]
+    second = services.token_issue("service", name="second", roles=["approver", "viewer"], scopes=scopes)[1]
+    plain = services.token_issue("service", name="plain", roles=["approver", "viewer"])[1]
     until = (datetime.now(UTC) + timedelta(days=7)).isoformat()
     said = ("--owner", "acme", "--audience", "bank", "--expires-at", until, "--reason", "same handbooks")
     first = read(kvc("--json", "share-groups", "create", "one", *said, token=staff))
     assert kvc("share-groups", "deny", first["id"], token=staff)[0] == 1, "an operator decides nothing"
+    code, _, err = kvc("share-groups", "deny", first["id"], token=plain)
+    assert (code, err) == (1, "kvc: scope-missing: The token must have the scope approvals:decide.\n")
     denied = read(kvc("--json", "share-groups", "deny", first["id"], "--reason", "no", token=second))
     assert denied["state"] == "denied"
     two = read(kvc("--json", "share-groups", "create", "two", *said, token=staff))
