@@ -20,7 +20,7 @@ from kvconsole.infra.rest import Problem, Strict
 
 READERS = ("viewer", "operator", "destructive-operator", "approver", "auditor")
 STATES = ("open", "approved", "denied", "withdrawn")
-REFUSALS = ("approval-own", "approval-decided", "approval-expired", *PROOF)
+REFUSALS = ("approval-own", "approval-decided", "approval-expired", "person-needed", *PROOF)
 
 
 class DecisionIn(Strict):
@@ -113,7 +113,7 @@ def _answer(found: Approval) -> dict[str, Any]:
     return dict(portable({name: getattr(found, name) for name in names} | {"state": state}))
 
 
-DECIDE = {"POST": audited("approver", step_up=True, scope="approvals:decide")}
+DECIDE = {"POST": audited("approver", step_up=True, person=True)}
 urlpatterns: list[URLPattern] = [
     route("approvals", Approvals.as_view(), "approvals", GET=counted(*READERS)),
     route("approvals/<uuid:approval_id>", ApprovalDetail.as_view(), "approval", GET=counted(*READERS)),

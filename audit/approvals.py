@@ -85,9 +85,17 @@ def approval_settle(
 ) -> Approval:
     """It is decided, in the transaction of a caller that records the event and acts on it itself.
 
+    Only a person decides, who has just proved themselves: a token is in the hands of whoever made it, so it would not
+    be a second person.
+
     Raises:
-        Problem: not-found, approval-own, approval-decided or approval-expired; nothing was decided.
+        Problem: person-needed, step-up-required, not-found, approval-own, approval-decided or approval-expired;
+            nothing was decided.
     """
+    if actor.kind != "user":
+        raise Problem("person-needed")
+    if not actor.stepped_up(now.timestamp()):
+        raise Problem("step-up-required")
     found = Approval.objects.select_for_update(no_key=True).filter(id=approval_id).first()
     if found is None or (kind and found.kind != kind):
         raise Problem("not-found")
@@ -107,7 +115,7 @@ def approval_decide(*, approval_id: UUID, approve: bool, actor: Principal, now: 
     """It is decided, the trail says so, and its owner is woken after commit.
 
     Raises:
-        Problem: not-found, approval-own, approval-decided or approval-expired; nothing was decided.
+        Problem: as `approval_settle`; nothing was decided.
     """
     with transaction.atomic(using=plane()):
         found = approval_settle(approval_id=approval_id, approve=approve, actor=actor, now=now, reason=reason)

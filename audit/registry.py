@@ -25,8 +25,8 @@ def _types(*rows: tuple[int, str, str]) -> dict[str, EventType]:
 
 TYPES = _types(
     (0x0101, "tenant.created", "slug residency isolation classes erasure_scope retention"),
-    (0x0102, "tenant.changed", "changed"),
-    (0x0103, "tenant.closed", "slug namespaces"),
+    (0x0102, "tenant.changed", "changed before after"),
+    (0x0103, "tenant.closed", "slug namespaces share_groups"),
     (0x0110, "user.created", "roles tenant kind"),
     (0x0111, "user.changed", "changed roles"),
     (0x0112, "user.logged_in", "method"),
@@ -36,6 +36,7 @@ TYPES = _types(
     (0x0116, "user.stepped_up", "method"),
     (0x0120, "token.issued", "kind roles scopes expires_at holder"),
     (0x0121, "token.revoked", "kind reason"),
+    (0x0122, "token.rotated", "kind replaced_by expires_at"),
     (0x0201, "model.registered", "name kv_dtype block_tokens tensor_parallel bytes_per_token config_hash base layout"),
     (0x0202, "epoch.created", "model epoch weights_digest"),
     (0x0203, "epoch.retired", "model epoch policy"),
@@ -48,6 +49,7 @@ TYPES = _types(
     (0x0222, "sharing.denied", "name owner approval decided_by reason"),
     (0x0223, "sharing.revoked", "name owner reason namespaces"),
     (0x0224, "sharing.expired", "name owner namespaces"),
+    (0x0225, "sharing.left", "name owner member reason namespaces"),
     (0x0230, "approval.decided", "kind object decision risk reason"),
     (0x0240, "quota.changed", "tiers requests_per_second deletions_per_hour evict"),
     (0x0241, "classes.changed", "rules"),

@@ -24,6 +24,7 @@ from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth import views as auth_views
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.decorators import method_decorator
@@ -40,6 +41,7 @@ from tenants import services
 from tenants.accounts import forms
 from tenants.accounts.selectors import factors
 from tenants.authentication import LoginBackend, user_principal
+from tenants.tokens import Parsed, parse
 
 INVITATION = "kvc.invitation"
 
@@ -169,20 +171,41 @@ def provider_refused(request: HttpRequest) -> HttpResponse:
 
 
 class Invitation(Door, FormView):  # type: ignore[type-arg]
-    """Whoever is invited chooses a password. The link's secret leaves the address bar at once."""
+    """Whoever is invited chooses a password.
+
+    The secret is in the link's fragment, which browsers do not send: a script posts it, so that it is in no address
+    and no log. The session keeps the digest of one that is good, and nothing of any other.
+    """
 
     template_name = "frontend/account/invitation.html"
     form_class = forms.NewPassword
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """The link becomes a page without a secret in its address."""
-        if "token" in kwargs:
-            request.session[INVITATION] = kwargs["token"]
-            return HttpResponseRedirect(reverse("page-invitation"))
-        self.person = services.invited(plaintext=request.session.get(INVITATION, ""), now=timezone.now())
-        if self.person is None:
+        """The page that takes the secret, the one that asks for a password, or the refusal."""
+        if request.method == "POST" and "token" in request.POST:
+            return self.opened(request)
+        self.invitation = self.kept(request)
+        if self.invitation is None and request.method == "GET":
+            return render(request, "frontend/account/invitation_open.html")
+        found = self.invitation and services.invited(invitation=self.invitation, now=timezone.now())
+        if not found:
+            request.session.pop(INVITATION, None)
             return refusal(request, "invitation-invalid", 410)
+        self.person = found
         return super().dispatch(request, *args, **kwargs)
+
+    def opened(self, request: HttpRequest) -> HttpResponseBase:
+        """The invitation is that of this browser from now on; of what is none, nothing is kept."""
+        given = parse(request.POST["token"].rpartition("#")[2].strip())
+        if given is None or services.invited(invitation=given, now=timezone.now()) is None:
+            return refusal(request, "invitation-invalid", 410)
+        request.session[INVITATION] = [given.id, given.secret_hash.hex()]
+        return HttpResponseRedirect(reverse("page-invitation"))
+
+    def kept(self, request: HttpRequest) -> Parsed | None:
+        """What the session knows of an invitation."""
+        found = request.session.get(INVITATION)
+        return Parsed("invite", found[0], bytes.fromhex(found[1])) if isinstance(found, list) else None
 
     def get_form_kwargs(self) -> dict[str, Any]:
         """The password must not be like the name."""
@@ -194,10 +217,10 @@ class Invitation(Door, FormView):  # type: ignore[type-arg]
 
     def form_valid(self, form: Any) -> HttpResponse:
         """The invitation is used up, and the person logged in, or asked for the second factor."""
-        plaintext = self.request.session.pop(INVITATION, "")
-        password = form.cleaned_data["password1"]
+        self.request.session.pop(INVITATION, None)
+        password, now = form.cleaned_data["password1"], timezone.now()
         with tenant_context(system("web")):
-            user = services.invitation_accept(plaintext=plaintext, password=password, now=timezone.now())
+            user = services.invitation_accept(invitation=self.invitation, password=password, now=now)
         known = LoginBackend().get_user(user.pk)
         record_authentication(self.request, known, "password")
         response: HttpResponse = perform_login(self.request, Login(user=known))
@@ -215,7 +238,10 @@ class Account(Own, TemplateView):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """The factors of the person."""
         offered = settings.SOCIALACCOUNT_PROVIDERS["openid_connect"]["APPS"]
-        return super().get_context_data(**kwargs) | {"factors": factors(self.user.pk), "providers": offered}
+        owes = user_principal(self.user).owes
+        return super().get_context_data(**kwargs) | {
+            "factors": factors(self.user.pk), "providers": offered, "owes": owes
+        }  # fmt: skip
 
 
 class Confirm(Own, TemplateView):

@@ -10,9 +10,13 @@ from kvconsole.infra.access import ANY, PUBLIC, audited, counted, route
 
 FLEET_ROLES = ("viewer", "operator", "destructive-operator", "approver", "auditor")
 
-SAFE: dict[str, Any] = {"GET": counted(ANY)}
-MANAGE: dict[str, Any] = {"step_up": True, "scope": "account:manage"}
+OWED = ("second-factor-needed",)
+EITHER: dict[str, Any] = {"during": (*OWED, "own-password-needed")}
+"""Open even to somebody who logged in with a password that another person made."""
+SAFE: dict[str, Any] = {"GET": counted(ANY, during=OWED)}
+MANAGE: dict[str, Any] = {"step_up": True, "scope": "account:manage", "during": OWED}
 PROVEN: dict[str, Any] = {"GET": counted(ANY, **MANAGE), "POST": audited(ANY, **MANAGE)}
+CHOSEN: dict[str, Any] = {"GET": counted(ANY, **MANAGE | EITHER), "POST": audited(ANY, **MANAGE | EITHER)}
 DOOR: dict[str, Any] = {"GET": counted(PUBLIC), "POST": audited(PUBLIC)}
 GONE: dict[str, Any] = {"POST": PROVEN["POST"]}
 # Names without `page-` are those that allauth itself looks up.
@@ -25,19 +29,21 @@ account_routes = [
     route("login/cancelled", accounts.provider_refused, "socialaccount_login_cancelled", GET=counted(PUBLIC)),
     route("login/with/<str:provider_id>", openid.login, "openid_connect_login", GET=counted(PUBLIC)),
     route("login/with/<str:provider_id>/back", openid.callback, "openid_connect_callback", GET=audited(PUBLIC)),
-    route("logout", accounts.LogOut.as_view(), "page-logout", POST=audited(ANY)),
+    route("logout", accounts.LogOut.as_view(), "page-logout", POST=audited(ANY, **EITHER)),
     route("invitation", accounts.Invitation.as_view(), "page-invitation", **DOOR),
-    route("invitation/<str:token>", accounts.Invitation.as_view(), "page-invitation-link", GET=counted(PUBLIC)),
     route("account", accounts.Account.as_view(), "page-account", **SAFE),
-    route("account/confirm", accounts.Confirm.as_view(), "page-confirm", **SAFE, POST=audited(ANY)),
-    route("account/password", accounts.Password.as_view(), "page-password", **PROVEN),
+    route(
+        "account/confirm", accounts.Confirm.as_view(), "page-confirm",
+        GET=counted(ANY, **EITHER), POST=audited(ANY, **EITHER),
+    ),
+    route("account/password", accounts.Password.as_view(), "page-password", **CHOSEN),
     route("account/totp", accounts.Totp.as_view(), "mfa_activate_totp", **PROVEN),
     route("account/totp/remove", accounts.FactorRemove.as_view(), "mfa_deactivate_totp", **GONE),
     route("account/passkeys", accounts.Passkeys.as_view(), "mfa_add_webauthn", **PROVEN),
     route("account/passkeys/<int:pk>/remove", accounts.FactorRemove.as_view(), "mfa_remove_webauthn", **GONE),
     route("account/recovery-codes", accounts.RecoveryCodes.as_view(), "mfa_view_recovery_codes", **PROVEN),
     route("account/links/remove", accounts.Unlink.as_view(), "page-unlink", **GONE),
-]
+]  # fmt: skip
 urlpatterns = [
     route("", views.overview, "page-overview", GET=counted(*FLEET_ROLES)),
     route("map", views.fleet_map, "page-map", GET=counted(*FLEET_ROLES)),

@@ -13,7 +13,7 @@ from rest_framework.views import APIView
 
 from kvconsole.infra.access import ANY, Principal, audited, counted, current_principal, route
 from kvconsole.infra.calls import PROOF, call, page_of
-from kvconsole.infra.rest import Problem, require_match
+from kvconsole.infra.rest import Problem
 from kvconsole.infra.sql import PLATFORM
 from tenants import selectors, services
 from tenants.accounts import selectors as reading
@@ -29,6 +29,7 @@ from tenants.bodies_people import (
     TokenOut,
     person_answer,
     person_etag,
+    stale,
     token_answer,
 )
 from tenants.models import Tenant, User
@@ -91,10 +92,11 @@ class Person(APIView):
     @call("people_change", body=PersonPatch, answer=PersonOut, refusals=CHANGE_REFUSALS)
     def patch(self, request: Request, fields: dict[str, Any], person_id: UUID) -> Response:
         """Roles, address or suspension changed: at once, in open sessions and for all tokens."""
-        require_match(request, person_etag(_seen(person_id)))
-        suspended = fields.pop("suspended", None)
+        suspended, given = fields.pop("suspended", None), request.headers.get("If-Match", "")
         active = None if suspended is None else not suspended
-        services.person_change(user_id=person_id, **fields, is_active=active, actor=_actor())
+        services.person_change(
+            user_id=person_id, **fields, is_active=active, unless=lambda user: stale(given, user), actor=_actor()
+        )
         view = _seen(person_id)
         return Response(person_answer(view), headers={"ETag": person_etag(view)})
 
@@ -218,7 +220,7 @@ def _seen(person_id: UUID) -> reading.PersonView:
 
 
 def _link(plaintext: str) -> str:
-    return f"{settings.CONSOLE_URL}{reverse('page-invitation-link', args=[plaintext])}"
+    return f"{settings.CONSOLE_URL}{reverse('page-invitation')}#{plaintext}"
 
 
 GRANT: dict[str, Any] = {"step_up": True, "scope": "people:manage"}

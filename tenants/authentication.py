@@ -5,6 +5,7 @@ a tenant is known row-level security shows nothing. Named by dotted string in se
 """
 
 import time
+from datetime import datetime
 from typing import Any
 
 from allauth.account.authentication import AUTHENTICATION_METHODS_SESSION_KEY
@@ -12,6 +13,7 @@ from django.conf import settings
 from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.backends import BaseBackend
 from django.contrib.auth.hashers import check_password, is_password_usable, make_password
+from django.contrib.sessions.models import Session
 from django.http import HttpRequest, HttpResponse
 from django.middleware.csrf import CsrfViewMiddleware
 from rest_framework.authentication import BaseAuthentication
@@ -73,6 +75,12 @@ def session_alive(session: Any, now: float, *, touch: bool = False) -> bool:
     return True
 
 
+def sessions_sweep(*, now: datetime, most: int = 5000) -> int:
+    """Rows of sessions that have expired are gone, at most so many; answers how many. Of no right, so not audited."""
+    over = Session.objects.filter(expire_date__lt=now).order_by("expire_date").values("session_key")[:most]
+    return Session.objects.filter(session_key__in=list(over.values_list("session_key", flat=True))).delete()[0]
+
+
 def session_proof(session: Any) -> tuple[float, frozenset[str]]:
     """When somebody last proved themselves in the session, and by what."""
     records = session.get(AUTHENTICATION_METHODS_SESSION_KEY) or []
@@ -83,7 +91,16 @@ def session_proof(session: Any) -> tuple[float, frozenset[str]]:
 def user_principal(user: Any, session: Any = None) -> Principal:
     """The principal of a person that `LoginBackend` knows, with what the session says of proofs."""
     at, methods = session_proof(session) if session is not None else (0.0, frozenset())
-    return as_principal(user.known, proved_at=at, methods=methods)
+    return as_principal(user.known, proved_at=at, methods=methods, owes=owed(user.known))
+
+
+def owed(known: Known) -> str:
+    """What the person has to do before anything else, as the code of the refusal until then; "" = nothing."""
+    if known.password_initial:
+        return "own-password-needed"
+    of_fleet = known.tenant_id is None and bool(known.roles)
+    missing = settings.REQUIRE_SECOND_FACTOR and of_fleet and not known.second_factor
+    return "second-factor-needed" if missing else ""
 
 
 def _as_user(known: Known) -> User:

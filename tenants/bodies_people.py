@@ -8,9 +8,10 @@ from typing import Any
 from rest_framework import serializers
 
 from kvconsole.infra.rest import Strict, etag
-from tenants.accounts.selectors import PersonView, TokenView
+from tenants.accounts.selectors import PersonView, TokenView, person_views
 from tenants.bodies import rfc3339
 from tenants.constants import ROLES
+from tenants.models import User
 from tenants.services.token import OWNED_KINDS
 
 PERSON_KINDS = ("person", "service")
@@ -146,6 +147,11 @@ def person_answer(view: PersonView) -> dict[str, Any]:
 def person_etag(view: PersonView) -> str:
     """Of what can be changed; that the person has logged in meanwhile is no change."""
     return etag([str(view.id), view.username, view.email, view.roles, view.state == "suspended"])
+
+
+def stale(given: str, user: User) -> bool:
+    """Whether the person is no longer what `If-Match` names; asked with the locked row."""
+    return given != "*" and person_etag(person_views([user])[0]) not in [x.strip() for x in given.split(",")]
 
 
 def token_answer(view: TokenView) -> dict[str, Any]:

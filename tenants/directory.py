@@ -72,18 +72,20 @@ def tenants_page(*, search: str = "", after: str = "", before: str = "", limit: 
     if before:
         rows = list(found.filter(slug__lt=before).order_by("-slug")[: limit + 1])
         more, rows = len(rows) > limit, rows[:limit][::-1]
-        return TenantPage([_tenant(t) for t in rows], rows[-1].slug if rows else "", rows[0].slug if more else "")
+        return TenantPage([tenant_seen(t) for t in rows], rows[-1].slug if rows else "", rows[0].slug if more else "")
     if after:
         found = found.filter(slug__gt=after)
     rows = list(found.order_by("slug")[: limit + 1])
     more, rows = len(rows) > limit, rows[:limit]
-    return TenantPage([_tenant(t) for t in rows], rows[-1].slug if more else "", rows[0].slug if rows and after else "")
+    return TenantPage(
+        [tenant_seen(t) for t in rows], rows[-1].slug if more else "", rows[0].slug if rows and after else ""
+    )
 
 
 def tenant_view(slug: str) -> TenantView | None:
     """One tenant; the platform is none."""
     found = Tenant.objects.filter(slug=slug).exclude(id=PLATFORM_TENANT).first()
-    return _tenant(found) if found else None
+    return tenant_seen(found) if found else None
 
 
 def namespaces_page(*, tenant_id: UUID, after: str = "", limit: int = PAGE) -> NamespacePage:
@@ -107,7 +109,8 @@ def _uuid(text: str) -> UUID | None:
         return None
 
 
-def _tenant(row: Tenant) -> TenantView:
+def tenant_seen(row: Tenant) -> TenantView:
+    """What a page shows of the row."""
     return TenantView(**{name: getattr(row, name) for name in TenantView.__struct_fields__})
 
 

@@ -38,6 +38,7 @@ class Known(msgspec.Struct, frozen=True):
     language: str
     theme: str
     password_initial: bool
+    second_factor: bool
 
 
 class NamespaceRow(msgspec.Struct, frozen=True):
@@ -85,13 +86,16 @@ def token_principal(plaintext: str) -> Principal | None:
     return as_principal(known) if known else None
 
 
-def as_principal(known: Known, *, proved_at: float = 0.0, methods: frozenset[str] = frozenset()) -> Principal:
+def as_principal(
+    known: Known, *, proved_at: float = 0.0, methods: frozenset[str] = frozenset(), owes: str = ""
+) -> Principal:
     """The principal behind a look-up; the platform's own are over all tenants.
 
     Args:
         known: the answer.
         proved_at: when the person last gave a password or a second factor in this session.
         methods: how the person did so.
+        owes: what the person has to do before anything else.
     """
     tenant_id = None if known.tenant_id == PLATFORM else known.tenant_id
     standing_for = known.token_kind if known.token_kind in ("node", "gateway") else "token"
@@ -107,6 +111,7 @@ def as_principal(known: Known, *, proved_at: float = 0.0, methods: frozenset[str
         scopes=frozenset(known.scopes),
         proved_at=proved_at,
         methods=methods,
+        owes=owes,
     )
 
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from celery import shared_task  # type: ignore[import-untyped]
 
-from tenants import services
+from tenants import authentication, services
 
 
 @shared_task(name="tenants.approval_decided")  # type: ignore[untyped-decorator]
@@ -18,3 +18,9 @@ def approval_decided(group: str) -> None:
 def share_groups_sweep() -> None:
     """Share groups that are over have ended."""
     services.share_groups_sweep(now=datetime.now(UTC))
+
+
+@shared_task(name="tenants.sessions_sweep")  # type: ignore[untyped-decorator]
+def sessions_sweep() -> None:
+    """Of sessions that are over nothing is kept."""
+    authentication.sessions_sweep(now=datetime.now(UTC))

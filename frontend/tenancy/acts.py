@@ -20,7 +20,7 @@ from kvconsole.infra.access import Principal
 from kvconsole.infra.rest import Problem, etag
 from tenants import services
 from tenants.bodies import TenantIn, TenantPatch
-from tenants.directory import TenantView, tenant_view
+from tenants.directory import TenantView, tenant_seen, tenant_view
 from tenants.placing import tenant_place
 
 TENANT_FIELDS = ("slug", "name", "residency", "isolation", "classes", "erasure_scope", "retention")
@@ -68,10 +68,12 @@ def tenant_change(form: Form, slug: str, actor: Principal | None, *, rehearse: b
     seen = form.given.get("seen", "")
 
     def act() -> TenantView | None:
-        now = tenant_view(slug)
-        if seen and now and seen != tenant_tag(now):
-            raise Problem("etag-mismatch")
-        services.tenant_change(slug=slug, changes=fields, actor=actor)
+        services.tenant_change(
+            slug=slug,
+            changes=fields,
+            unless=lambda row: (bool(seen) or not rehearse) and seen != tenant_tag(tenant_seen(row)),
+            actor=actor,
+        )
         return tenant_view(slug)
 
     return forms.attempt(form, act, rehearse=rehearse)

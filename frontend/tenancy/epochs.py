@@ -22,7 +22,6 @@ from frontend.tenancy.forms import Form
 from frontend.tenancy.pages import may
 from frontend.tenancy.sentences import together
 from kvconsole.infra.access import Principal
-from kvconsole.infra.rest import Problem
 from tenants import reading, selectors, services
 from tenants.reading import Point, RolloutEpoch, RolloutView
 
@@ -179,9 +178,14 @@ def shares_set(
     horizon = forms.whole(form, "horizon")
 
     def act() -> RolloutView:
-        if form.given["seen"] != _tag(model):
-            raise Problem("etag-mismatch")
-        services.rollout_set(model=model, shares=shares, horizon_seconds=horizon or 0, actor=actor, now=now)
+        services.rollout_set(
+            model=model,
+            shares=shares,
+            horizon_seconds=horizon or 0,
+            unless=lambda found: form.given["seen"] != reading.rollout_tag(model, found).strip('"'),
+            actor=actor,
+            now=now,
+        )
         return reading.rollout(model, now=now)
 
     return forms.attempt(form, act, rehearse=rehearse)

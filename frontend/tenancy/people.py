@@ -20,6 +20,7 @@ from kvconsole.infra.rest import Problem
 from tenants import reading, selectors, services
 from tenants.accounts import selectors as accounts
 from tenants.accounts.selectors import PersonView, TokenView
+from tenants.bodies_people import person_etag
 from tenants.constants import PLATFORM_TENANT
 from tenants.directory import TenantView, tenant_view, tenants_page
 
@@ -70,9 +71,10 @@ def settings(now: datetime, principal: Principal) -> dict[str, Any]:
 # --- people -----------------------------------------------------------------------------------------------------------
 
 
-def roles_offered(principal: Principal, tenant_slug: str) -> list[str]:
-    """The roles that the caller may give here, in the usual order."""
+def roles_offered(principal: Principal, tenant_slug: str, kind: str = "person") -> list[str]:
+    """The roles that the caller may give here, in the usual order; some are of people only."""
     within = OWN | {"gateway"} if tenant_slug else frozenset(wording.USER_ROLES) - OWN
+    within -= services.PERSONS_ONLY if kind == "service" else frozenset()
     return [role for role in wording.USER_ROLES if role in services.grantable(principal) & within]
 
 
@@ -121,9 +123,10 @@ def person_or_404(person_id: UUID) -> PersonView:
 def person(view: PersonView, principal: Principal, now: datetime) -> dict[str, Any]:
     """A person or service account: what they may, by which tokens, and what can be done about it."""
     tokens = accounts.tokens_of(tenant_id=view.tenant_id or PLATFORM_TENANT, owner_id=view.id).order_by("-created_at")
-    offered = roles_offered(principal, view.tenant_slug)
+    offered = roles_offered(principal, view.tenant_slug, view.kind)
     return {
         "person": view,
+        "seen": person_tag(view),
         "roles": [(role, role in view.roles, role in offered) for role in sorted({*offered, *view.roles}, key=_order)],
         "tokens": [accounts.token_view(t, now) for t in tokens[:SHOWN]],
         "home": home(view.tenant_slug),
@@ -139,14 +142,23 @@ def _order(role: str) -> int:
 
 def person_save(form: Form, view: PersonView, principal: Principal) -> bool:
     """The roles and the address are as typed; roles that the caller may not give or take stay."""
-    offered = set(roles_offered(principal, view.tenant_slug))
+    offered = set(roles_offered(principal, view.tenant_slug, view.kind))
     roles = sorted((set(view.roles) - offered) | (set(form.given["roles"]) & offered))
 
+    def changed(user: Any) -> bool:
+        now = accounts.person_views([user])[0]
+        return person_tag(now) != form.given["seen"] or now.roles != view.roles
+
     def act() -> bool:
-        services.person_change(user_id=view.id, roles=roles, email=form.given["email"], actor=principal)
+        services.person_change(user_id=view.id, roles=roles, email=form.given["email"], unless=changed, actor=principal)
         return True
 
     return bool(forms.attempt(form, act))
+
+
+def person_tag(view: PersonView) -> str:
+    """What changes whenever somebody changes the person."""
+    return person_etag(view).strip('"')
 
 
 def person_state(form: Form, view: PersonView, principal: Principal, *, active: bool) -> bool:

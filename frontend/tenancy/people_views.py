@@ -49,13 +49,13 @@ def person_new(request: HttpRequest) -> HttpResponse:
     slug = found.slug if found else ""
     if request.method == "POST" and (made := people.person_make(form, who, timezone.now())):
         return invited(request, made[0].username, made[1], slug) if made[1] else redirect("page-person", made[0].id)
-    context = {"tenant": found, "roles": people.roles_offered(who, slug), "home": people.home(slug)}
+    context = {"tenant": found, "roles": people.roles_offered(who, slug, form.given["kind"]), "home": people.home(slug)}
     return answer(request, "frontend/tenancy/person_new.html", form, context)
 
 
 def invited(request: HttpRequest, name: str, token: str, tenant_slug: str) -> HttpResponse:
     """The invitation, to be handed over."""
-    link = request.build_absolute_uri(reverse("page-invitation-link", args=[token]))
+    link = f"{request.build_absolute_uri(reverse('page-invitation'))}#{token}"
     return shown_once(request, Once("invitation", name, link, people.home(tenant_slug)))
 
 
@@ -63,7 +63,7 @@ def invited(request: HttpRequest, name: str, token: str, tenant_slug: str) -> Ht
 def person(request: HttpRequest, person_id: UUID) -> HttpResponse:
     """A person or service account; posted, roles and address are changed."""
     who, view, now = caller(request), people.person_or_404(person_id), timezone.now()
-    form = forms.typed(request.POST, "email", many=("roles",))
+    form = forms.typed(request.POST, "email", "seen", many=("roles",))
     if request.method == "POST" and people.person_save(form, view, who):
         return redirect("page-person", person_id=person_id)
     return answer(request, PERSON, form, people.person(view, who, now))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from typing import Any
@@ -19,7 +19,7 @@ from django.conf import settings
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, URLResolver, get_resolver, re_path
 from django.urls import path as django_path
@@ -29,56 +29,16 @@ from rest_framework.request import Request
 
 from kvconsole.infra import boot, sql
 from kvconsole.infra.addresses import client_address as client_address
-from kvconsole.infra.proof import to_proof
+from kvconsole.infra.principals import TENANT_ROLES as TENANT_ROLES
+from kvconsole.infra.principals import Principal as Principal
+from kvconsole.infra.principals import system as system
+from kvconsole.infra.proof import DUTIES, to_duty
 
 TENANT_PLANE, FLEET_PLANE = "tenant", "default"
-TENANT_ROLES = frozenset({"tenant-admin", "tenant-member", "gateway"})
-"""What a tenant's own people and tokens may be; every other role is the fleet's, and void within a tenant."""
 _FLEET_ONLY = frozenset({"sessions", "contenttypes", "auth", "account", "mfa", "socialaccount"})
 
 _plane: ContextVar[str] = ContextVar("kvc_plane", default=FLEET_PLANE)
 _principal: ContextVar["Principal | None"] = ContextVar("kvc_principal", default=None)
-
-
-@dataclass(frozen=True)
-class Principal:
-    """Who acts: a person, a token, a node, or a process of the console itself."""
-
-    kind: str  # user | token | node | gateway | system
-    id: str
-    """UUID of the user, id of the token, UUID of the node, or the name of the process."""
-    roles: frozenset[str] = frozenset()
-    tenant_id: UUID | None = None
-    """None = of the fleet, over all tenants."""
-    tenant_slug: str = ""
-    name: str = ""
-    holder: str = ""
-    """Id of the node or gateway that a token stands for."""
-    user_id: str = ""
-    scopes: frozenset[str] = field(default_factory=frozenset)
-    proved_at: float = 0.0
-    """When a person last gave a password or a second factor in this session, in seconds since 1970; 0 = never."""
-    methods: frozenset[str] = field(default_factory=frozenset)
-    """How, in this session: password, totp, webauthn, recovery_codes, oidc."""
-
-    def stepped_up(self, now: float) -> bool:
-        """Whether the person has proved themselves lately enough for an act that cannot be taken back."""
-        return 0.0 <= now - self.proved_at <= settings.STEP_UP_SECONDS
-
-    @property
-    def subject(self) -> str:
-        """Whose keys name this actor in the audit log: the person behind it, else itself."""
-        return f"user:{self.user_id}" if self.user_id else f"{self.kind}:{self.holder or self.id}"
-
-    def may(self, *roles: str) -> bool:
-        """Whether it has one of the roles. A tenant's principal never has one of the fleet's, whatever was given."""
-        held = self.roles if self.tenant_id is None else self.roles & TENANT_ROLES
-        return not held.isdisjoint(roles)
-
-
-def system(name: str) -> Principal:
-    """The console's own process of this name, acting for nobody else."""
-    return Principal(kind="system", id=name, name=name)
 
 
 # --- planes -----------------------------------------------------------------
@@ -160,6 +120,8 @@ ANY = "any"
 """In place of roles: whoever is known."""
 
 
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+"""What a route can offer. HEAD follows GET; OPTIONS is answered for the view; nothing else reaches one."""
 READ, WRITE, DESTROY = "read", "write", "destroy"
 
 
@@ -172,23 +134,33 @@ class Rule:
     step_up: bool = False
     """Cannot be taken back: a person must have proved themselves lately, a token must name the scope."""
     scope: str = ""
+    person: bool = False
+    """A person alone, never a token, whatever its scopes."""
+    during: frozenset[str] = frozenset()
+    """What the caller may still owe (`Principal.owes`): every other route is closed until it is done."""
 
     def allows(self, principal: Principal | None) -> bool:
         """Whether the principal's roles are enough."""
         if PUBLIC in self.roles:
             return True
-        return principal is not None and (ANY in self.roles or principal.may(*self.roles))
+        if principal is None or (principal.owes and principal.owes not in self.during):
+            return False
+        return ANY in self.roles or principal.may(*self.roles)
 
     def refusal(self, principal: Principal | None, now: float) -> str | None:
         """The code of the refusal, None = it may."""
         if not self.allows(principal):
+            if principal is not None and principal.owes:
+                return principal.owes
             return "not-authenticated" if principal is None else "forbidden"
         if principal is None or PUBLIC in self.roles:
             return None
-        if principal.kind == "user":
-            return "step-up-required" if self.step_up and not principal.stepped_up(now) else None
+        if self.person and principal.kind != "user":
+            return "person-needed"
         if self.step_up:
-            return None if principal.kind == "system" or self.scope in principal.scopes else "scope-missing"
+            return principal.unproven(self.scope, now)
+        if principal.kind == "user":
+            return None
         narrowed = principal.scopes and principal.kind != "node"  # a node's say where it is, not what it may
         return "scope-missing" if narrowed and not self._within(principal.scopes) else None
 
@@ -196,20 +168,24 @@ class Rule:
         return self.scope in scopes or f"*:{self.scope.partition(':')[2]}" in scopes
 
 
-def audited(*roles: str, step_up: bool = False, scope: str = "") -> Rule:
+def audited(
+    *roles: str, step_up: bool = False, scope: str = "", person: bool = False, during: Sequence[str] = ()
+) -> Rule:
     """Allowed to these roles; each call leaves one audit event.
 
     Args:
         roles: who may.
         step_up: as `Rule.step_up`.
         scope: the resource, or `resource:verb`; "" = the first word of the route, and the verb of the method.
+        person: as `Rule.person`.
+        during: as `Rule.during`.
     """
-    return Rule(frozenset(roles), Evidence.AUDITED, step_up, scope)
+    return Rule(frozenset(roles), Evidence.AUDITED, step_up, scope, person, frozenset(during))
 
 
-def counted(*roles: str, step_up: bool = False, scope: str = "") -> Rule:
+def counted(*roles: str, step_up: bool = False, scope: str = "", during: Sequence[str] = ()) -> Rule:
     """Allowed to these roles; calls are only counted."""
-    return Rule(frozenset(roles), Evidence.COUNTED, step_up, scope)
+    return Rule(frozenset(roles), Evidence.COUNTED, step_up, scope, False, frozenset(during))
 
 
 def _scoped(rule: Rule, pattern: str, method: str) -> Rule:
@@ -226,10 +202,12 @@ def register(name: str, rules: dict[str, Rule]) -> None:
     """The route of this name may be called as the rules (by HTTP method) say.
 
     Raises:
-        ImproperlyConfigured: the name is taken by other rules.
+        ImproperlyConfigured: the name is taken by other rules, or there is no such method.
     """
     if _registry.get(name, rules) != rules:
         raise ImproperlyConfigured(f"two routes are named {name!r}")
+    if not rules.keys() <= set(METHODS):
+        raise ImproperlyConfigured(f"{name!r} offers what is none of {', '.join(METHODS)}")
     _registry[name] = rules
 
 
@@ -241,7 +219,7 @@ def route(pattern: str, view: Callable[..., Any], name: str, *, regex: bool = Fa
         view: what answers.
         name: unique over all apps.
         regex: the pattern is a regular expression.
-        rules: HTTP method → `audited(…)` or `counted(…)`. HEAD follows GET; OPTIONS tells nothing.
+        rules: HTTP method, one of `METHODS` → `audited(…)` or `counted(…)`.
     """
     register(name, {method: _scoped(rule, pattern, method) for method, rule in rules.items()})
     return re_path(pattern, view, name=name) if regex else django_path(pattern, view, name=name)
@@ -253,6 +231,12 @@ def rule_for(name: str | None, method: str) -> Rule | None:
     return rules.get("GET" if method == "HEAD" else method)
 
 
+def offered(name: str | None) -> list[str]:
+    """The methods that a route answers, whoever asks."""
+    found = [method for method in METHODS if method in _registry.get(name or "", {})]
+    return [*found, *(["HEAD"] if "GET" in found else []), "OPTIONS"]
+
+
 def registry() -> dict[str, dict[str, Rule]]:
     """A copy of all entries."""
     return {name: dict(rules) for name, rules in _registry.items()}
@@ -260,7 +244,7 @@ def registry() -> dict[str, dict[str, Rule]]:
 
 def scopes() -> frozenset[str]:
     """Every scope that a token can have; those of what cannot be taken back have no wildcard."""
-    rules = [rule for entry in _registry.values() for rule in entry.values() if PUBLIC not in rule.roles]
+    rules = [r for entry in _registry.values() for r in entry.values() if PUBLIC not in r.roles and not r.person]
     return frozenset({rule.scope for rule in rules if rule.scope} | {f"*:{READ}", f"*:{WRITE}"})
 
 
@@ -344,18 +328,16 @@ class PrincipalMiddleware:
         from kvconsole.infra import rest
 
         match, principal = request.resolver_match, principal_of(request)
-        method = request.method or ""
-        if method == "OPTIONS":
-            return None
-        rule = rule_for(match.url_name if match else None, method)
+        rule = rule_for(match.url_name if match else None, request.method or "")
         if rule is None:
-            return rest.refuse(request, rest.Problem("method-not-allowed"))
+            return rest.unoffered(request, offered(match.url_name if match else None))
         code = rule.refusal(principal, time.time())
         if code is None:
             return None
-        if code == "step-up-required" and not request.path.startswith("/api/"):
-            return to_proof(request)
-        return rest.refuse(request, rest.Problem(code))
+        if code in DUTIES and not request.path.startswith("/api/"):
+            return to_duty(request, code)
+        detail = f"The token must have the scope {rule.scope}." if code == "scope-missing" else ""
+        return rest.refuse(request, rest.Problem(code, detail))
 
 
 def _leave_evidence(request: HttpRequest, principal: Principal | None, response: HttpResponseBase) -> None:
@@ -382,12 +364,3 @@ class RoutePermission(BasePermission):
         match = request.resolver_match
         rule = rule_for(match.url_name if match else None, request.method or "")
         return rule is not None and rule.refusal(principal_of(request), time.time()) is None
-
-
-def forbidden_page(request: HttpRequest) -> HttpResponse:
-    """The page that says a person may not; `frontend` replaces it by naming `FORBIDDEN_VIEW` in settings."""
-    named = getattr(settings, "FORBIDDEN_VIEW", "")
-    if named:
-        answer: HttpResponse = import_string(named)(request)
-        return answer
-    return HttpResponse("403 Forbidden", status=403, content_type="text/plain; charset=utf-8")

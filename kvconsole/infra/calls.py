@@ -32,12 +32,15 @@ MATCH = OpenApiParameter(
     "If-Match", str, OpenApiParameter.HEADER, required=True, description="The ETag of what is changed, or `*`"
 )
 ALWAYS = ("bad-request", "unknown-parameter", "not-acceptable", "rate-limited", "unavailable")
-KNOWN = ("not-authenticated", "token-invalid", "forbidden", "scope-missing", "csrf-failed")
+KNOWN = (
+    *("not-authenticated", "token-invalid", "forbidden", "scope-missing", "csrf-failed"),
+    *("own-password-needed", "second-factor-needed"),
+)
 PROOF = ("step-up-required", "scope-missing")
 """Refusals of a call that cannot be taken back: part of `refusals` where the route, or `require_proof`, asks."""
 BODY = (
     *("validation-failed", "unknown-field", "duplicate-field", "out-of-range", "unstorable-text", "body-too-deep"),
-    *("body-too-large", "unsupported-media-type"),
+    *("body-too-large", "body-too-slow", "unsupported-media-type"),
 )
 KEYED = ("idempotency-key-invalid", "idempotency-in-progress", "idempotency-mismatch")
 

@@ -17,6 +17,7 @@ from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.http.response import HttpResponseBase
 from django.utils.http import urlencode
+from django.utils.module_loading import import_string
 from rest_framework import exceptions, serializers
 from rest_framework.request import Request
 
@@ -41,12 +42,16 @@ CODES: dict[str, tuple[int, str]] = {
     "forbidden": (403, "The role does not allow this"),
     "step-up-required": (403, "A fresh proof is needed: password, second factor or passkey"),
     "scope-missing": (403, "The token has no scope for this"),
+    "person-needed": (403, "Only a person does this, never a token or a service account"),
+    "own-password-needed": (403, "Somebody else made the password: nothing is open before an own one is chosen"),
+    "second-factor-needed": (403, "The roles need a second factor: only the own account is open before there is one"),
     "not-found": (404, "There is no such object"),
     "method-not-allowed": (405, "The resource has no such method"),
     "not-acceptable": (406, "No representation fits the Accept header"),
     "idempotency-in-progress": (409, "The first call with this Idempotency-Key has not ended"),
     "conflict": (409, "The object is not in a state that allows this"),
     "etag-mismatch": (412, "The object has changed since it was read"),
+    "body-too-slow": (408, "The body did not come in time"),
     "body-too-large": (413, "The body is larger than this call takes"),
     "unsupported-media-type": (415, "The Content-Type is not one this call takes"),
     "idempotency-mismatch": (422, "The Idempotency-Key was used with another request"),
@@ -65,6 +70,8 @@ _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _RANGES = frozenset({"min_value", "max_value", "min_length", "max_length", "max_string_length", "overflow"})
 _OWN = ("unknown-field", "out-of-range", "unstorable-text")
 """Codes of fields that are the whole problem's code too, where all its fields have it."""
+MOST_ERRORS = 100
+"""Fields that one answer names: a body of a hundred thousand wrong ones must not make an answer of that length."""
 _request_id: ContextVar[str] = ContextVar("kvc_request_id", default="")
 
 
@@ -130,6 +137,24 @@ class RequestIdMiddleware:
         return response
 
 
+def unasked(problem: Problem, given: str) -> HttpResponse:
+    """The answer to a request that nobody was asked about; it has an id as every answer, the caller's if well-formed.
+
+    Args:
+        problem: why.
+        given: the request's X-Request-ID, "" = none.
+    """
+    value = given if _REQUEST_ID.fullmatch(given) else str(uuid7())
+    token = _request_id.set(value)
+    try:
+        response = problem_response(problem)
+    finally:
+        _request_id.reset(token)
+    response.headers["X-Request-ID"] = value
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
 # --- problems ---------------------------------------------------------------------
 
 
@@ -183,7 +208,7 @@ def _as_problem(exc: Exception) -> Problem | None:
     if isinstance(exc, PermissionDenied):
         return Problem("forbidden")
     if isinstance(exc, exceptions.ValidationError):
-        return Problem("validation-failed", errors=list(_errors(exc.get_full_details(), "")))
+        return Problem("validation-failed", errors=_errors(exc.get_full_details(), "")[:MOST_ERRORS])
     if isinstance(exc, exceptions.Throttled):
         return Problem("rate-limited", retry_after_seconds=int(getattr(exc, "wait", None) or 1) + 1)
     if isinstance(exc, exceptions.APIException):
@@ -205,18 +230,34 @@ def _errors(details: Any, at: str) -> list[dict[str, str]]:
 
 
 def _pointer(key: str) -> str:
-    return "" if key == "non_field_errors" else key.replace("~", "~0").replace("/", "~1")
+    """A key that the caller may have chosen stands before each of its errors: no more than its beginning."""
+    return "" if key == "non_field_errors" else key[:100].replace("~", "~0").replace("/", "~1")
 
 
 def refuse(request: HttpRequest, problem: Problem) -> HttpResponseBase:
     """A problem for programs; for people the log-in, or the page that says they may not."""
-    from kvconsole.infra.access import forbidden_page
-
     if request.path.startswith("/api/") or "text/html" not in request.headers.get("Accept", ""):
         return problem_response(problem)
     if problem.status_code == 401:
         return HttpResponseRedirect(f"{settings.LOGIN_URL}?{urlencode({'next': request.get_full_path()})}")
-    return forbidden_page(request) if problem.status_code == 403 else problem_response(problem)
+    return _forbidden_page(request) if problem.status_code == 403 else problem_response(problem)
+
+
+def _forbidden_page(request: HttpRequest) -> HttpResponse:
+    """The page that says a person may not; `frontend` replaces it by naming `FORBIDDEN_VIEW` in settings."""
+    named = getattr(settings, "FORBIDDEN_VIEW", "")
+    if named:
+        answer: HttpResponse = import_string(named)(request)
+        return answer
+    return HttpResponse("403 Forbidden", status=403, content_type="text/plain; charset=utf-8")
+
+
+def unoffered(request: HttpRequest, methods: Sequence[str]) -> HttpResponseBase:
+    """The answer to a method that a resource does not have. No view is asked: what is offered is the same for all."""
+    options = request.method == "OPTIONS"
+    response = HttpResponse(status=204) if options else refuse(request, Problem("method-not-allowed"))
+    response.headers["Allow"] = ", ".join(methods)
+    return response
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponseBase:

@@ -47,9 +47,10 @@ def _database(role: str) -> dict[str, object]:
     options: dict[str, object] = {"options": "-c role=kv_owner" if role == "migrate" else "-c statement_timeout=15s"}
     options["connect_timeout"] = "5"  # a server that takes connections and says nothing is away too
     if DB_POOL:
-        options["pool"] = {"min_size": 1, "max_size": DB_POOL, "timeout": 1.5}  # a page says within 2 s that it is away
+        least = min(4, DB_POOL)  # made before they are needed
+        options["pool"] = {"min_size": least, "max_size": DB_POOL, "timeout": 1.5}  # a page says within 2 s it is away
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "kvconsole.infra.postgres",
         "HOST": DB_HOST,
         "PORT": DB_PORT,
         "NAME": DB_NAME,
@@ -106,6 +107,8 @@ SESSION_IDLE_SECONDS = env.number("KVC_SESSION_IDLE_SECONDS", 15 * 60)
 """… and so long after the last request; an open socket is none."""
 STEP_UP_SECONDS = env.number("KVC_STEP_UP_SECONDS", 300)
 """How old a proof (password, second factor) may be for an act that cannot be taken back."""
+REQUIRE_SECOND_FACTOR = env.flag("KVC_REQUIRE_SECOND_FACTOR")
+"""Whether people with roles of the fleet reach only their own account until they have a second factor or a passkey."""
 TRUSTED_PROXIES = env.items("KVC_TRUSTED_PROXIES")
 """Networks whose X-Forwarded-For is believed."""
 CSRF_COOKIE_HTTPONLY = True
@@ -173,7 +176,7 @@ SOCIALACCOUNT_PROVIDERS = {
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["tenants.authentication.ConsoleAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["kvconsole.infra.access.RoutePermission"],
-    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_RENDERER_CLASSES": ["kvconsole.infra.bodies.Json"],
     "DEFAULT_PARSER_CLASSES": ["kvconsole.infra.bodies.StrictJSON"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "kvconsole.infra.rest.problem_handler",

@@ -33,6 +33,7 @@ env.problems += [f"plain HTTP off loopback: {url}" for url in (*INGEST_URLS, COM
 if "*" in ALLOWED_HOSTS or urlsplit(CONSOLE_URL).hostname not in ALLOWED_HOSTS:
     env.problems.append("KVC_ALLOWED_HOSTS must name the host of KVC_CONSOLE_URL, and no wildcard")
 
+REQUIRE_SECOND_FACTOR = env.flag("KVC_REQUIRE_SECOND_FACTOR", True)
 SECURE_SSL_REDIRECT = True
 SECURE_HSTS_SECONDS = 365 * 24 * 3600
 SECURE_HSTS_INCLUDE_SUBDOMAINS = True

@@ -166,7 +166,8 @@ class Linked(DefaultSocialAccountAdapter):  # type: ignore[misc]
 
     def _link_own(self, request: HttpRequest, sociallogin: Any) -> HttpResponse:
         who = principal_of(request)
-        if who is None or who.kind != "user" or (sociallogin.is_existing and sociallogin.user != request.user):
+        known = who is not None and who.kind == "user" and who.owes != "own-password-needed"
+        if who is None or not known or (sociallogin.is_existing and sociallogin.user != request.user):
             return HttpResponseRedirect(reverse("socialaccount_login_error"))
         if not who.stepped_up(time.time()):
             return HttpResponseRedirect(f"{settings.STEP_UP_URL}?{urlencode({'next': reverse('page-account')})}")

@@ -9,13 +9,13 @@ from tenants.services.identity import (
     tenant_create,
     user_change,
     user_create,
-    user_password_set,
     user_prefer,
 )
 from tenants.services.key_lease import KeyLeases, fence_acknowledge, key_leases_renew
 from tenants.services.model import adapter_register, epoch_create, model_register
 from tenants.services.namespace import generation_bump, namespace_resolve
 from tenants.services.person import (
+    PERSONS_ONLY,
     How,
     invitation_accept,
     invitation_renew,
@@ -23,6 +23,7 @@ from tenants.services.person import (
     person_change,
     person_create,
     person_remove,
+    user_password_set,
 )
 from tenants.services.rollout import EpochHeld, epoch_bytes_put, rollout_set
 from tenants.services.share_group import (
@@ -41,11 +42,13 @@ from tenants.services.token import (
     token_issue,
     token_redeem,
     token_revoke,
+    token_rotate,
     token_withdraw,
     tokens_retire,
 )
 
 __all__ = [
+    "PERSONS_ONLY",
     "EpochHeld",
     "How",
     "KeyLeases",
@@ -83,6 +86,7 @@ __all__ = [
     "token_issue",
     "token_redeem",
     "token_revoke",
+    "token_rotate",
     "token_withdraw",
     "tokens_retire",
     "user_change",

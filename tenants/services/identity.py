@@ -16,6 +16,7 @@ from kvconsole.infra.access import Principal, plane
 from kvconsole.infra.keystore import KeyStoreUnavailable, keystore, tenant_name
 from kvconsole.infra.rest import Problem, add_codes
 from kvconsole.infra.sql import uuid7
+from kvcore.residency import PLACE
 from tenants import slugs
 from tenants.constants import ERASURE_SCOPES, ISOLATIONS, ROLES
 from tenants.lookalikes import normal, scripts, skeleton
@@ -97,6 +98,8 @@ def check_tenant(tenant: Tenant) -> None:
         raise invalid("/isolation", f"One of {', '.join(ISOLATIONS)}.")
     if tenant.erasure_scope not in ERASURE_SCOPES:
         raise invalid("/erasure_scope", f"One of {', '.join(ERASURE_SCOPES)}.")
+    if tenant.residency and not re.fullmatch(PLACE, tenant.residency):
+        raise invalid("/residency", "Letters and digits and, behind the first, dots, hyphens and underscores.")
     if bad := [c for c in tenant.classes if not _WORD.fullmatch(c)]:
         raise invalid("/classes", f"Not a data class: {bad[0]!r}.")
     kept: dict[str, int] = tenant.retention
@@ -176,21 +179,6 @@ def user_insert(user: User, *, pointer_name: str, actor: Principal | None) -> No
         raise Problem("username-lookalike" if "lookalike" in constraint else "username-taken") from e
     pii = {"username": user.username, "email": user.email}
     _record("user.created", user.tenant_id, "user", str(user.id), actor, body, pii)
-
-
-def user_password_set(*, user_id: UUID, password: str, actor: Principal | None = None) -> None:
-    """The old password is of no use, and sessions made with it are over.
-
-    Raises:
-        Problem: not-found.
-    """
-    user = User.objects.filter(id=user_id).first()
-    if user is None:
-        raise Problem("not-found")
-    user.password, user.password_initial = make_password(password), False
-    with transaction.atomic(using=plane()):
-        user.save(update_fields=["password", "password_initial"])
-        _record("user.changed", user.tenant_id, "user", str(user.id), actor, {"changed": ["password"]})
 
 
 def user_prefer(*, user_id: UUID, language: str | None = None, theme: str | None = None) -> None:

@@ -5,7 +5,7 @@ shows and takes nothing but the tenant's own people.
 """
 
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -22,7 +22,7 @@ from kvconsole.infra.sql import PLATFORM, named
 from tenants import tokens
 from tenants.constants import ROLES
 from tenants.models import Tenant, Token, User
-from tenants.services.identity import invalid, user_insert, user_password_set
+from tenants.services.identity import invalid, user_insert
 from tenants.services.token import grantable, token_good, token_issue, token_redeem, token_revoke
 
 add_codes(
@@ -36,6 +36,8 @@ add_codes(
 )
 INVITATION = timedelta(days=3)
 KEPT_ROLES = ("operator", "approver")
+PERSONS_ONLY = frozenset({"approver"})
+"""Roles that no service account has: who decides is a person, and not a token that somebody else made."""
 """At least one person of the fleet keeps each of these: without them nobody could give roles again."""
 How = Literal["link", "password", "none"]
 
@@ -73,6 +75,7 @@ def person_create(
     """
     at = now or datetime.now(UTC)
     _check_roles(roles, actor, tenant.id if tenant else None)
+    _check_kind(roles, kind)
     _check_email(email)
     if actor.tenant_id is not None and (tenant is None or tenant.id != actor.tenant_id):
         raise Problem("not-found")
@@ -103,23 +106,37 @@ def person_change(
     roles: Sequence[str] | None = None,
     email: str | None = None,
     is_active: bool | None = None,
+    unless: Callable[[User], bool] = lambda user: False,
 ) -> User:
     """The person has these roles and may, or may not, log in: from commit on, in open sessions and by all tokens.
 
+    Args:
+        user_id: whose.
+        actor: who changes them. Whoever suspends somebody, or lets them in again, could give all of their roles.
+        roles: all of them from now on; None = as they are.
+        email: None = as it is.
+        is_active: False = suspended; None = as it is.
+        unless: asked with the locked row; true = it is not what the caller saw.
+
     Raises:
-        Problem: not-found, own-roles, person-removed, role-not-grantable, last-administrator, validation-failed.
+        Problem: not-found, etag-mismatch, own-roles, person-removed, role-not-grantable, last-administrator or
+            validation-failed; nothing was changed.
     """
-    user = _reachable(user_id, actor)
     changed: list[str] = []
     with transaction.atomic(using=plane()):
+        user = _reachable(user_id, actor)
+        if unless(user):
+            raise Problem("etag-mismatch")
         if roles is not None and sorted(set(roles)) != user.roles:
             _not_oneself(user, actor)
             _check_roles(set(roles) ^ set(user.roles), actor, user.tenant_id)
+            _check_kind(roles, user.kind)
             _keep_one(user, set(user.roles) - set(roles))
             user.roles = sorted(set(roles))
             changed.append("roles")
         if is_active is not None and is_active != user.is_active:
             _not_oneself(user, actor)
+            _check_grantable(user.roles, actor)
             if not is_active:
                 _keep_one(user, user.roles)
             user.is_active = is_active
@@ -142,9 +159,10 @@ def person_remove(*, user_id: UUID, actor: Principal, now: datetime | None = Non
         Problem: not-found, own-roles, role-not-grantable or last-administrator.
     """
     at = now or datetime.now(UTC)
-    user = _reachable(user_id, actor)
-    _not_oneself(user, actor)
     with transaction.atomic(using=plane()):
+        user = _reachable(user_id, actor)
+        _not_oneself(user, actor)
+        _check_grantable(user.roles, actor)
         _keep_one(user, user.roles)
         for token in _tokens_of(user):
             token_revoke(token=token, reason="owner removed", actor=actor, now=at)
@@ -162,23 +180,26 @@ def invitation_renew(*, user_id: UUID, actor: Principal, now: datetime | None = 
     Raises:
         Problem: not-found, own-roles, role-not-grantable, or conflict: a service, or somebody suspended.
     """
-    user = _reachable(user_id, actor)
-    _not_oneself(user, actor)
-    _check_roles(user.roles, actor, user.tenant_id)  # who chooses the password could act as the person
-    if user.kind != "person" or not user.is_active:
-        raise Problem("conflict")
     with transaction.atomic(using=plane()):
+        user = _reachable(user_id, actor)
+        _not_oneself(user, actor)
+        _check_roles(user.roles, actor, user.tenant_id)  # who chooses the password could act as the person
+        if user.kind != "person" or not user.is_active:
+            raise Problem("conflict")
         return _invite(user, actor, now or datetime.now(UTC))
 
 
-def invitation_accept(*, plaintext: str, password: str, now: datetime) -> User:
+def invitation_accept(*, invitation: str | tokens.Parsed, password: str, now: datetime) -> User:
     """The person has this password, and the invitation is used up. Called on the fleet's plane, for nobody yet.
+
+    Args:
+        invitation: its plaintext, or what is kept of it.
 
     Raises:
         Problem: invitation-invalid; nothing was changed.
     """
     with transaction.atomic(using=plane()):
-        token = token_redeem(kind="invite", plaintext=plaintext, now=now)
+        token = token_redeem(kind="invite", plaintext=invitation, now=now)
         user = User.objects.filter(id=token.holder, is_active=True, removed_at=None).first() if token else None
         if user is None:
             raise Problem("invitation-invalid")
@@ -186,10 +207,31 @@ def invitation_accept(*, plaintext: str, password: str, now: datetime) -> User:
     return user
 
 
-def invited(*, plaintext: str, now: datetime) -> User | None:
+def user_password_set(*, user_id: UUID, password: str, actor: Principal | None = None) -> None:
+    """The old password is of no use, and sessions made with it are over.
+
+    Where somebody else made the old one, all that could be added with it is gone too: factors, linked identities
+    (the database sees to both) and tokens.
+
+    Raises:
+        Problem: not-found.
+    """
+    with transaction.atomic(using=plane()):
+        user = User.objects.select_for_update(no_key=True).filter(id=user_id).first()
+        if user is None:
+            raise Problem("not-found")
+        if user.password_initial:
+            for token in _tokens_of(user):
+                token_revoke(token=token, reason="first own password", actor=actor)
+        user.password, user.password_initial = make_password(password), False
+        user.save(update_fields=["password", "password_initial"])
+        _record("user.changed", user, actor, {"changed": ["password"]})
+
+
+def invited(*, invitation: str | tokens.Parsed, now: datetime) -> User | None:
     """Whose invitation it is, None where it is not good; nothing is used up."""
-    parsed = tokens.parse(plaintext)
-    if parsed is None or not token_good(kind="invite", plaintext=plaintext, now=now):
+    parsed = tokens.parse(invitation) if isinstance(invitation, str) else invitation
+    if parsed is None or not token_good(kind="invite", plaintext=parsed, now=now):
         return None
     holder = Token.objects.get(id=parsed.id).holder
     return User.objects.filter(id=holder, is_active=True, removed_at=None).first()
@@ -214,8 +256,9 @@ def _tokens_of(user: User) -> list[Token]:
 
 
 def _reachable(user_id: UUID, actor: Principal) -> User:
-    """The person, where the actor may see and administer them at all."""
-    user = User.objects.defer("password", "lookalike").filter(id=user_id).first()
+    """The person, locked, where the actor may see and administer them at all."""
+    found = User.objects.select_for_update(no_key=True).defer("password", "lookalike")
+    user = found.filter(id=user_id).first()
     if user is None or (actor.tenant_id is not None and user.tenant_id != actor.tenant_id):
         raise Problem("not-found")
     if user.removed_at is not None:
@@ -231,12 +274,21 @@ def _not_oneself(user: User, actor: Principal) -> None:
 def _check_roles(roles: Collection[str], actor: Principal, tenant_id: UUID | None) -> None:
     if unknown := sorted(set(roles) - set(ROLES)):
         raise invalid("/roles", f"Not a role: {unknown[0]!r}.")
-    if beyond := sorted(set(roles) - grantable(actor)):
-        raise Problem("role-not-grantable", f"The role {beyond[0]} is given and taken by somebody else.")
+    _check_grantable(roles, actor)
     if tenant_id is not None and (void := sorted(set(roles) - TENANT_ROLES)):
         raise invalid("/roles", f"Not a role within a tenant: {void[0]}.", "not-of-tenant")
     if tenant_id is None and (void := sorted({"tenant-admin", "tenant-member"} & set(roles))):
         raise invalid("/roles", f"A role within a tenant, and there is none: {void[0]}.", "needs-tenant")
+
+
+def _check_grantable(roles: Collection[str], actor: Principal) -> None:
+    if beyond := sorted(set(roles) - grantable(actor)):
+        raise Problem("role-not-grantable", f"The role {beyond[0]} is given and taken by somebody else.")
+
+
+def _check_kind(roles: Collection[str], kind: str) -> None:
+    if kind == "service" and (void := sorted(PERSONS_ONLY & set(roles))):
+        raise invalid("/roles", f"Not a role of a service account: {void[0]}.", "not-of-service")
 
 
 def _check_email(email: str) -> None:
@@ -260,7 +312,7 @@ def _keep_one(user: User, roles: Collection[str]) -> None:
 
 
 def _record(
-    event_type: str, user: User, actor: Principal, body: dict[str, Any], pii: dict[str, Any] | None = None
+    event_type: str, user: User, actor: Principal | None, body: dict[str, Any], pii: dict[str, Any] | None = None
 ) -> None:
     record(
         event_type=event_type,

@@ -39,4 +39,4 @@ class Command(BaseCommand):
                 _, secret = services.person_create(**given, tenant=tenant, actor=actor)
             except Problem as problem:
                 raise CommandError("; ".join([problem.text, *(e["detail"] for e in problem.errors)])) from problem
-        self.stdout.write(f"{settings.CONSOLE_URL}{reverse('page-invitation-link', args=[secret])}")
+        self.stdout.write(f"{settings.CONSOLE_URL}{reverse('page-invitation')}#{secret}")
