@@ -63,6 +63,7 @@ PROBLEMS: dict[str, Problem] = {
     "etag-mismatch": Problem(_("Somebody changed it before you"), REQUEST, CHANGED),
     "etag-required": Problem(_("This call needs If-Match"), REQUEST, CHANGED),
     "body-too-large": Problem(_("The body is too large"), REQUEST, CHANGED),
+    "body-too-slow": Problem(_("The body did not come in time"), REQUEST, SAME),
     "unsupported-media-type": Problem(_("This call does not take such a body"), REQUEST, CHANGED),
     "rate-limited": Problem(_("Too many requests"), REQUEST, LATER),
     "slug-lookalike": Problem(_("Another tenant's short name looks the same"), REQUEST, CHANGED),
@@ -72,6 +73,11 @@ PROBLEMS: dict[str, Problem] = {
     "tenant-holds-bytes": Problem(
         _("The tenant still holds blocks"),
         _("Nothing was changed. Delete its blocks first, or let nodes evict them: set its quotas to 0 with evict."),
+        LATER,
+    ),
+    "tenant-bytes-unknown": Problem(
+        _("Nobody can see now whether the tenant holds blocks"),
+        _("Nothing was changed. Wait until the nodes that are named are back, or retire them for good."),
         LATER,
     ),
     "tenant-not-node-isolated": Problem(

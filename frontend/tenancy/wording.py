@@ -78,6 +78,10 @@ PROTECTIONS: dict[str, Text] = {
     "encrypted": pgettext_lazy("protection", "encrypted"),
     "tee": pgettext_lazy("protection", "trusted hardware"),
 }
+RULE_KINDS: dict[str, Text] = {
+    "built-in": pgettext_lazy("rule", "built in"),
+    "own": pgettext_lazy("rule", "its own, as chosen here"),
+}
 TOKEN_KINDS: dict[str, Text] = {
     "user": pgettext_lazy("token kind", "person"),
     "service": pgettext_lazy("token kind", "service"),
@@ -89,6 +93,7 @@ INCOMPLETE: dict[str, Text] = {
     "writer-away": _("the writer was away for a part of this time"),
     "unmeasured": _("some requests did not measure what they saved"),
     "block-size-unknown": _("the bytes of some hits are not known"),
+    "shared-namespaces": _("hits in shared namespaces are not counted for any tenant"),
     "gap": _("events of a source were lost"),
 }
 """Other reasons are those of sources (`frontend.wording.SOURCE_REASONS`)."""
@@ -109,6 +114,7 @@ REUSE_FIELDS: dict[str, Text] = {
     "label": pgettext_lazy("reuse", "label"),
     "subject": pgettext_lazy("reuse", "subject"),
     "session": pgettext_lazy("reuse", "session"),
+    "erasure-scope": pgettext_lazy("reuse", "erasure scope"),
 }
 SPANS: dict[str, tuple[int, Text]] = {
     "7d": (7, _("7 days")),
@@ -139,6 +145,26 @@ FIELDS: dict[str, tuple[Text, Text]] = {
     "deletions_per_hour": (_("Deletions an hour"), _("Empty is no limit, 0 is none at all.")),
     "limit": (_("Limit"), ""),
     "guarantee": (_("Guarantee"), ""),
+    "rule_kind": (_("Rule"), ""),
+    "rule_regions": (_("Regions"), _("Names with commas between them; empty is any, – is none.")),
+    "rule_protection": (_("Least protection"), ""),
+    "weights_digest": (
+        _("Digest of the weights"),
+        _("Of the files, sha256:… for example. Old weights get a new epoch."),
+    ),
+    "note": (_("Note"), ""),
+    "adapter_model": (_("Model"), _("What it adapts.")),
+    "adapter_name": (_("Name"), _("For people; what counts is the content.")),
+    "digest": (_("Digest of its bytes"), _("This is what it is: other bytes are another adapter.")),
+    "model_name": (_("Name"), _("As requests name it; it stays for good.")),
+    "config": ("config.json", _("Of the model on Hugging Face: layers, heads, positions.")),
+    "kv_dtype": (_("Number format of the cache"), _("auto is that of the model; fp8 for example.")),
+    "block_tokens": (_("Tokens in a block"), _("1 to 1,024.")),
+    "tensor_parallel": (_("Ranks that share the heads"), ""),
+    "base": (_("Variant of"), _("A registered model with the same weights in another layout; empty is none.")),
+    "kv_scales": (_("Digest of the scales"), _("Where the cache is quantised with scales of its own.")),
+    "tokenizer_digest": (_("Digest of the tokenizer"), _("Where it is not that of the base.")),
+    "modality_digest": (_("Digest of encoders"), _("Of pictures and sound.")),
     "username": (_("Log-in name"), ""),
     "email": (_("E-mail"), _("Only so that others know who it is; nothing is sent.")),
     "roles": (_("Roles"), ""),
