@@ -50,7 +50,8 @@ class Plumbing(MiddlewareMixin):
         view = VIEWS.get(request.path)
         if view is None:
             return None
-        return view(request) if request.method in ("GET", "HEAD") else HttpResponse(status=405)
+        allowed = request.method in ("GET", "HEAD")
+        return view(request) if allowed else HttpResponse(status=405, headers={"Allow": "GET, HEAD"})
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         """Counted under the pattern of the route, never under the address."""

@@ -1,10 +1,16 @@
-"""Decides which bytes are a JSON body: UTF-8, each key once, finite numbers of bounded length, bounded depth."""
+"""Decides which bytes are a JSON body: UTF-8, each key once, finite numbers of bounded length, bounded depth.
+
+And how answers become JSON.
+"""
 
 import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+import msgspec
+from django.utils.functional import Promise
 from rest_framework.parsers import JSONParser
+from rest_framework.renderers import JSONRenderer
 
 from kvconsole.infra.rest import Problem
 
@@ -41,16 +47,48 @@ def read(raw: bytes) -> Any:
         raise Problem("body-too-deep") from None
 
 
+class Json(JSONRenderer):
+    """DRF's renderer for plain values, ten times as fast. What is no number (NaN) is not known: null."""
+
+    def render(
+        self, data: Any, accepted_media_type: str | None = None, renderer_context: Mapping[str, Any] | None = None
+    ) -> bytes:
+        """The JSON text of an answer."""
+        return b"" if data is None else _encode(data)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Promise):
+        return str(value)
+    for kind in (str, int, float):
+        if isinstance(value, kind):  # a subclass, which msgspec does not take for what it is
+            return str.__str__(value) if kind is str else kind(value)
+    raise TypeError(f"{type(value)} is not JSON")
+
+
+_encode = msgspec.json.Encoder(enc_hook=_plain).encode
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
         raise Problem(
             "duplicate-field",
-            errors=[{"pointer": f"/{_shown(twice)}", "code": "duplicate-field", "detail": "The key comes twice."}],
+            errors=[
+                {"pointer": f"/{_shown(_twice(pairs))}", "code": "duplicate-field", "detail": "The key comes twice."}
+            ],
         )
     return found
+
+
+def _twice(pairs: list[tuple[str, Any]]) -> str:
+    """The first key that was there before; one pass, as anybody may send a hundred thousand keys."""
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            return name
+        seen.add(name)
+    raise ValueError("no key comes twice")
 
 
 def _constant(text: str) -> NoReturn:

@@ -4,7 +4,6 @@ Called by `rest` before a view sees the request or its body.
 """
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 from django.http import HttpRequest
@@ -41,25 +40,33 @@ def unstorable(value: Any) -> tuple[str, str] | None:
 
     That is text with NUL or half a surrogate pair, a number without bounds, nesting beyond `DEPTH`.
     """
-    return next(_unstorable(value, "", 0), None)
+    found = _unstorable(value, 0)
+    return None if found is None else ("/" + "/".join(found[0]), found[1])
 
 
-def _unstorable(value: Any, at: str, depth: int) -> Iterator[tuple[str, str]]:
-    if depth > DEPTH:
-        yield at or "/", "body-too-deep"
-    elif isinstance(value, float) and not math.isfinite(value):
-        yield at or "/", "out-of-range"
-    elif isinstance(value, str) and not _is_text(value):
-        yield at or "/", "unstorable-text"
-    elif isinstance(value, dict):
+def _unstorable(value: Any, depth: int) -> tuple[list[str], str] | None:
+    """The place is put together on the way back alone: before each of many values under a long key it would cost."""
+    if code := _wrong(value, depth):
+        return [], code
+    if isinstance(value, dict):
         for key, inner in value.items():
             if not _is_text(str(key)):
-                yield at or "/", "unstorable-text"
-            else:
-                yield from _unstorable(inner, f"{at}/{str(key).replace('~', '~0').replace('/', '~1')}", depth + 1)
+                return [], "unstorable-text"
+            if found := _unstorable(inner, depth + 1):
+                return [str(key).replace("~", "~0").replace("/", "~1"), *found[0]], found[1]
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from _unstorable(inner, f"{at}/{index}", depth + 1)
+            if found := _unstorable(inner, depth + 1):
+                return [str(index), *found[0]], found[1]
+    return None
+
+
+def _wrong(value: Any, depth: int) -> str:
+    if depth > DEPTH:
+        return "body-too-deep"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "out-of-range"
+    return "unstorable-text" if isinstance(value, str) and not _is_text(value) else ""
 
 
 def _is_text(text: str) -> bool:

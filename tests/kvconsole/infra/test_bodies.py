@@ -1,8 +1,14 @@
 """Which bytes are a JSON body."""
 
 import io
+import time
+import json
+import uuid
+from datetime import UTC, datetime
 
 import pytest
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy
 
 from kvconsole.infra import bodies
 from kvconsole.infra.rest import Problem
@@ -43,3 +49,31 @@ def test_a_key_that_comes_twice_is_named_safely():
     with pytest.raises(Problem) as caught:
         bodies.read(b'{"\\ud800/": 1, "\\ud800/": 2}')
     assert caught.value.errors[0]["pointer"] == "/\\ud800~1"
+
+
+def test_answers_are_json_whatever_they_are_made_of():
+    class Named(int):
+        pass
+
+    at = datetime(2026, 11, 30, 4, 5, 6, 7, tzinfo=UTC)
+    found = {"at": at, "id": uuid.UUID(int=7), "safe": SafeString("<汉>"), "n": Named(7), "none": None}
+    more = {"t": (1.5, True), "lazy": gettext_lazy("No such thing"), "nan": float("nan"), 1: {}}
+    text = bodies.Json().render(found | more)
+    assert json.loads(text) == {
+        "at": "2026-11-30T04:05:06.000007Z", "id": str(uuid.UUID(int=7)), "safe": "<汉>", "n": 7, "none": None,
+        "t": [1.5, True], "lazy": "No such thing", "nan": None, "1": {},
+    }  # fmt: skip
+    assert bodies.Json().render(None) == b""
+    with pytest.raises(TypeError):
+        bodies.Json().render({"x": object()})
+
+
+@pytest.mark.parametrize("last", ["k119999", "k0"])
+def test_a_hundred_thousand_keys_are_looked_through_once(last):
+    keys = "".join(f'"k{i}":0,' for i in range(120_000))
+    raw = f'{{{keys}"{last}":1}}'.encode()
+    begun = time.perf_counter()
+    with pytest.raises(Problem) as caught:
+        bodies.read(raw)
+    assert time.perf_counter() - begun < 1.0
+    assert caught.value.errors[0]["pointer"] == f"/{last}"

@@ -1,6 +1,7 @@
 """What no request may be."""
 
 import io
+import time
 
 import pytest
 from django.test import RequestFactory
@@ -49,3 +50,12 @@ def test_nesting_is_bounded():
         value = [value]
     assert unstorable(value) is None
     assert unstorable([value])[1] == "body-too-deep"
+
+
+def test_a_long_key_before_many_values_costs_no_more_than_its_length():
+    value = {"k" * 500_000: [*range(250_000), {"a~/" + "b" * 100: "\0"}]}
+    begun = time.perf_counter()
+    pointer, code = unstorable(value)
+    assert time.perf_counter() - begun < 2.0
+    assert pointer.endswith("k/250000/a~0~1" + "b" * 100)
+    assert code == "unstorable-text"
