@@ -1,8 +1,8 @@
 """Which bytes are a JSON body."""
 
 import io
-import time
 import json
+import time
 import uuid
 from datetime import UTC, datetime
 

@@ -113,7 +113,7 @@ def small() -> Iterator[tuple[Intake, Reader, int, list[tuple[str, str, int]]]]:
         most=64 * KIB,
         seconds=1.0,
         together=96 * KIB,
-        tell=lambda *what: told.append(what),  # fmt: skip
+        tell=lambda *what: told.append(what),
     )
     with serving(guard) as port:
         yield guard, app, port, told
@@ -221,7 +221,7 @@ def _memory(pid: int) -> int:
 
 @pytest.mark.walk
 def test_the_console_cuts_an_endless_body_before_it_keeps_any(console: Console):
-    """64 MiB are poured into a real `web` by each of several, to pages and to the API; neither memory nor disk grows."""
+    """64 MiB are poured into a real `web`, at pages and at the API: neither memory nor disk grows."""
     console.start("web")
     port = console.site.ports["web"]
     pid = console.processes["web"].pid
