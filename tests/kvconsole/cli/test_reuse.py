@@ -1,11 +1,13 @@
 """Models, adapters, roll-outs, explanations and share groups from the command line, against a real console."""
 
 import json
+import time
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 
-from tests.tenants.making import LLAMA, a_model, a_tenant
+from tests.tenants.making import LLAMA, a_model, a_tenant, a_user
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
 
@@ -57,28 +59,29 @@ def test_shares_are_set_and_reuse_is_explained(kvc, staff):
     assert read(kvc("--json", "models", "uses", "m", token=staff))[0]["tenant"] == "acme"
 
 
-def test_a_share_group_is_asked_for_denied_and_another_one_approved(kvc):
+def test_a_share_group_is_asked_for_and_revoked_but_decided_by_people_alone(kvc):
+    from kvconsole.infra.access import Principal
     from tenants import services
-
-    scopes = ["*:read", "*:write", "approvals:decide", "share-groups:destroy"]
-    staff = services.token_issue("service", roles=["operator", "viewer"], scopes=scopes)[1]
 
     for slug in ("acme", "bank"):
         a_tenant(slug=slug)
-    second = services.token_issue("service", name="second", roles=["approver", "viewer"], scopes=scopes)[1]
-    plain = services.token_issue("service", name="plain", roles=["approver", "viewer"])[1]
+    asker, decider = a_user(roles=["operator", "viewer"]), a_user(roles=["approver", "viewer"])
+    scopes = ["*:read", "*:write", "share-groups:destroy"]
+    staff = services.token_issue("user", user=asker, roles=asker.roles, scopes=scopes)[1]
+    plain = services.token_issue("user", user=asker, roles=asker.roles)[1]
+    second = services.token_issue("user", user=decider, roles=decider.roles)[1]
     until = (datetime.now(UTC) + timedelta(days=7)).isoformat()
     said = ("--owner", "acme", "--audience", "bank", "--expires-at", until, "--reason", "same handbooks")
-    first = read(kvc("--json", "share-groups", "create", "one", *said, token=staff))
-    assert kvc("share-groups", "deny", first["id"], token=staff)[0] == 1, "an operator decides nothing"
-    code, _, err = kvc("share-groups", "deny", first["id"], token=plain)
-    assert (code, err) == (1, "kvc: scope-missing: The token must have the scope approvals:decide.\n")
-    denied = read(kvc("--json", "share-groups", "deny", first["id"], "--reason", "no", token=second))
-    assert denied["state"] == "denied"
-    two = read(kvc("--json", "share-groups", "create", "two", *said, token=staff))
+    group = read(kvc("--json", "share-groups", "create", "one", *said, token=staff))["id"]
     waiting = read(kvc("--json", "approvals", "list", "--state", "open", token=second))
-    assert [a["object_id"] for a in waiting] == [two["id"]]
+    assert [a["object_id"] for a in waiting] == [group]
     assert read(kvc("--json", "approvals", "show", waiting[0]["id"], token=second))["kind"] == "share_group"
-    assert read(kvc("--json", "share-groups", "approve", two["id"], token=second))["state"] == "approved"
-    assert kvc("approvals", "deny", waiting[0]["id"], token=second)[0] == 1
-    assert read(kvc("--json", "share-groups", "revoke", two["id"], "--reason", "x", token=staff))["state"] == "revoked"
+    for kind, id_ in (("share-groups", group), ("approvals", waiting[0]["id"])):
+        for act in ("approve", "deny"):
+            code, _, err = kvc(kind, act, id_, token=second)
+            assert (code, err.split(": ")[1]) == (1, "person-needed"), (kind, act)
+    person = Principal(kind="user", id=str(decider.id), roles=frozenset({"approver"}), proved_at=time.time())
+    services.share_group_approve(group_id=UUID(group), actor=person)
+    code, _, err = kvc("share-groups", "revoke", group, "--reason", "x", token=plain)
+    assert (code, err) == (1, "kvc: scope-missing: The token must have the scope share-groups:destroy.\n")
+    assert read(kvc("--json", "share-groups", "revoke", group, "--reason", "x", token=staff))["state"] == "revoked"
