@@ -157,6 +157,24 @@ class Tokens(APIView):
         return Response(token_answer(view) | {"token": plaintext}, status=201, headers=NO_STORE)
 
 
+class TokenRotate(APIView):
+    """Another token in the place of one."""
+
+    @call(
+        "tokens_rotate",
+        answer=TokenMade,
+        status=201,
+        refusals=("role-not-grantable", "conflict", "not-found", "validation-failed", *PROOF),
+    )
+    def post(self, request: Request, slug: str, token_id: str) -> Response:
+        """A token with the same rights, in this answer and nowhere else; the old one works 24 hours more at most."""
+        token, plaintext = services.token_rotate(tenant=_tenant(slug), token_id=token_id, actor=_actor())
+        view = reading.token(token.id)
+        if view is None:
+            raise Problem("not-found")
+        return Response(token_answer(view) | {"token": plaintext}, status=201, headers=NO_STORE)
+
+
 class TokenDetail(APIView):
     """One token."""
 
@@ -241,6 +259,12 @@ urlpatterns: list[URLPattern] = [
         Tokens.as_view(),
         "tokens",
         GET=counted(ANY, scope="tokens"),
+        POST=audited(ANY, step_up=True, scope="tokens:manage"),
+    ),
+    route(
+        "tenants/<str:slug>/tokens/<str:token_id>:rotate",
+        TokenRotate.as_view(),
+        "token-rotate",
         POST=audited(ANY, step_up=True, scope="tokens:manage"),
     ),
     route(

@@ -39,9 +39,14 @@ FIELD_WORDS: dict[str, str | Promise] = {
     "not-a-size": _("A number with MiB, GiB or TiB; empty is no limit."),
     "not-a-time": _("A number of days from 1 to 365."),
     "not-a-retention": _("Lines of class: seconds."),
+    "unknown-node": _("There is no such node."),
+    "unknown-model": _("There is no such model."),
+    "not-json": _("This is no JSON object."),
     "needs-tenant": _("This role exists only within a tenant."),
     "not-of-tenant": _("This role does not exist within a tenant."),
     "beyond-owner": _("Its owner does not have this role."),
+    "beyond-caller": _("This is beyond the token that asks."),
+    "not-of-service": _("Only people have this role, no service account."),
 }
 
 
@@ -82,8 +87,10 @@ class Form:
 
 
 def _field(pointer: str) -> str:
-    """`/tiers/hbm/limit_bytes` is the field `hbm_limit`; `/classes/0` is `classes`."""
+    """`/tiers/hbm/limit_bytes` is `hbm_limit`, `/rules/a/tiers/0` is `rule_a_tiers`, `/classes/0` is `classes`."""
     parts = pointer.strip("/").split("/")
+    if parts[0] == "rules" and len(parts) > 1:
+        return "_".join(("rule", *parts[1:3]))
     if parts[0] == "tiers" and len(parts) == 3:
         return f"{parts[1]}_{parts[2].removesuffix('_bytes')}"
     return parts[-1] if parts[0] == "tiers" else parts[0]

@@ -16,16 +16,12 @@ from catalog.quotas import QuotaView, quota_view
 from catalog.standing import Standing, standings
 from catalog.usage import UsageView, usage_view
 from frontend import formats, wording
-from frontend.tenancy import pictures, sentences
+from frontend.tenancy import lists, pictures, sentences
 from frontend.tenancy.wording import SPANS, USAGE_UNITS
 from kvconsole.infra.access import Principal, rule_for
 from tenants import reading
-from tenants.accounts import selectors as accounts
 from tenants.directory import TenantView, namespaces_page, tenants_page
 from tenants.placing import tenant_place
-
-SHOWN = 100
-"""People and tokens on one page; the API lists all."""
 
 
 def may(principal: Principal | None, *routes: str, method: str = "POST") -> dict[str, bool]:
@@ -93,12 +89,9 @@ def body(now: datetime, view: TenantView, query: QueryDict) -> dict[str, Any]:
         "kpis": kpis(use, quotas, steps),
         "rules": class_rules_view(tenant=place) if place else {},
         "answer": sentences.tenant(view, steps, use, days),
-        "people": accounts.person_views(list(accounts.people(tenant_id=view.id).order_by("username")[:SHOWN])),
-        "tokens": [
-            accounts.token_view(t, now)
-            for t in accounts.tokens_of(tenant_id=view.id).order_by("revoked_at", "-created_at")[:SHOWN]
-        ],
-        "groups": reading.share_groups(now=now, tenant_id=view.id, limit=SHOWN),
+        "people": lists.people(query, "people", tenant_id=view.id),
+        "tokens": lists.tokens(query, now, tenant_id=view.id),
+        "groups": lists.groups(query, now, tenant_id=view.id),
         "namespaces": namespaces_page(tenant_id=view.id, after=query.get("after", "")),
         "explained": explained(query, view.id),
         "a": query.get("a", ""),
@@ -135,8 +128,9 @@ def kpis(use: UsageView, quotas: QuotaView, steps: list[pictures.Step]) -> list[
 def tenant(now: datetime, view: TenantView, query: QueryDict, principal: Principal | None) -> dict[str, Any]:
     """One tenant, as staff of the fleet sees it."""
     acts = may(
-        principal, "page-tenant-quotas", "page-tenant-change", "page-tenant-close", "page-person-new", "page-share-new"
-    )
+        principal, "page-tenant-quotas", "page-tenant-change", "page-tenant-classes", "page-tenant-nodes",
+        "page-tenant-close", "page-person-new", "page-share-new",
+    )  # fmt: skip
     return {**body(now, view, query), "may": acts, "nodes": nodes_dedicated(tenant=view.id), "fleet_view": True}
 
 

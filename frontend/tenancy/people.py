@@ -12,9 +12,9 @@ from django.http import Http404, QueryDict
 from django.urls import reverse
 
 from frontend import wording
-from frontend.tenancy import forms, sentences
+from frontend.tenancy import forms, lists, sentences
 from frontend.tenancy.forms import Form
-from frontend.tenancy.pages import SHOWN, may
+from frontend.tenancy.pages import may
 from kvconsole.infra.access import Principal, scopes
 from kvconsole.infra.rest import Problem
 from tenants import reading, selectors, services
@@ -29,7 +29,8 @@ TOKEN_FIELDS = ("tenant", "owner", "kind", "name", "cidr", "days")
 SHARE_FIELDS = ("owner", "name", "audience", "days", "reason")
 OWN = frozenset({"tenant-admin", "tenant-member"})
 SUGGESTED = 200
-"""Tenants that a field suggests; any other can be typed."""
+"""Tenants that a field suggests; any other can be typed. Of service accounts: any other is on its own page."""
+NOBODY = lists.Page([], "", "")
 
 
 class Once(NamedTuple):
@@ -46,23 +47,20 @@ def home(tenant_slug: str) -> str:
     return reverse("page-portal", args=[tenant_slug]) if tenant_slug else reverse("page-settings")
 
 
-def settings(now: datetime, principal: Principal) -> dict[str, Any]:
+def settings(now: datetime, principal: Principal, query: QueryDict) -> dict[str, Any]:
     """People, service accounts, tokens and share groups of the fleet; a reader sees only the own tokens."""
     manages = principal.may("operator", "approver", "auditor")
-    people = accounts.people(fleet=True).order_by("username") if manages else accounts.people().none()
     mine = None if manages or not principal.user_id else UUID(principal.user_id)
-    tokens = accounts.tokens_of(tenant_id=PLATFORM_TENANT, owner_id=mine).order_by("revoked_at", "-created_at")
-    groups = reading.share_groups(now=now, limit=SHOWN)
-    views = accounts.person_views(list(people.filter(kind="person")[:SHOWN]))
+    people = lists.people(query, "people", kind="person", fleet=True) if manages else NOBODY
     return {
         "manages": manages,
-        "people": views,
-        "services": accounts.person_views(list(people.filter(kind="service")[:SHOWN])),
-        "tokens": [accounts.token_view(t, now) for t in tokens[:SHOWN]],
-        "groups": groups,
+        "people": people,
+        "services": lists.people(query, "services", kind="service", fleet=True) if manages else NOBODY,
+        "tokens": lists.tokens(query, now, tenant_id=PLATFORM_TENANT, owner_id=mine),
+        "groups": lists.groups(query, now),
         "me": principal.user_id,
         "answer": sentences.settings(
-            len(views) if manages else None, sum(g.state == "awaiting_approval" for g in groups)
+            len(people.items) if manages else None, reading.share_groups_waiting(now=now), more=people.more
         ),
         "may": may(principal, "page-person-new", "page-token-new", "page-share-new"),
     }
@@ -120,15 +118,15 @@ def person_or_404(person_id: UUID) -> PersonView:
     return found
 
 
-def person(view: PersonView, principal: Principal, now: datetime) -> dict[str, Any]:
+def person(view: PersonView, principal: Principal, now: datetime, query: QueryDict) -> dict[str, Any]:
     """A person or service account: what they may, by which tokens, and what can be done about it."""
-    tokens = accounts.tokens_of(tenant_id=view.tenant_id or PLATFORM_TENANT, owner_id=view.id).order_by("-created_at")
+    tokens = lists.tokens(query, now, tenant_id=view.tenant_id or PLATFORM_TENANT, owner_id=view.id)
     offered = roles_offered(principal, view.tenant_slug, view.kind)
     return {
         "person": view,
         "seen": person_tag(view),
         "roles": [(role, role in view.roles, role in offered) for role in sorted({*offered, *view.roles}, key=_order)],
-        "tokens": [accounts.token_view(t, now) for t in tokens[:SHOWN]],
+        "tokens": tokens,
         "home": home(view.tenant_slug),
         "myself": str(view.id) == principal.user_id,
         "may": may(principal, "page-person", "page-person-remove", "page-token-new"),
@@ -205,9 +203,9 @@ def token_context(form: Form, principal: Principal) -> dict[str, Any]:
     owners = [(principal.user_id, principal.name, "person")] if mine and principal.kind == "user" else []
     if principal.may("operator", "approver", "tenant-admin"):
         listed = accounts.people(tenant_id=found.id if found else None, fleet=found is None, kind="service")
-        owners += [
-            (str(u.id), u.username, "service") for u in listed.filter(is_active=True).order_by("username")[:SHOWN]
-        ]
+        listed, named = listed.filter(is_active=True), _uuid(form.given["owner"])
+        wanted = [*listed.filter(id=named), *listed.exclude(id=named).order_by("username")[:SUGGESTED]]
+        owners += [(str(u.id), u.username, "service") for u in wanted]
     roles = [r for r in wording.USER_ROLES if (r in OWN | {"gateway"}) == bool(slug) or r == "gateway"]
     return {
         "tenant": found,
@@ -252,6 +250,21 @@ def token_or_404(token_id: str, now: datetime) -> TokenView:
     if found is None:
         raise Http404
     return found
+
+
+def token_rotate(
+    form: Form, view: TokenView, principal: Principal, now: datetime, *, rehearse: bool
+) -> tuple[TokenView, str] | None:
+    """The token that takes this one's place, and its secret, which exists nowhere else."""
+
+    def act() -> tuple[TokenView, str]:
+        tenant = selectors.tenant_by_slug(view.tenant_slug)
+        if tenant is None:
+            raise Problem("not-found")
+        made, secret = services.token_rotate(tenant=tenant, token_id=view.id, actor=principal, now=now)
+        return accounts.token_view(made, now), secret
+
+    return forms.attempt(form, act, rehearse=rehearse)
 
 
 def token_withdraw(form: Form, view: TokenView, principal: Principal, now: datetime, *, rehearse: bool) -> bool:

@@ -14,6 +14,7 @@ from frontend.tenancy.people import Once
 from frontend.tenancy.views import answer
 from kvconsole.infra.access import Principal, principal_of
 from kvconsole.infra.rest import Problem
+from tenants import services
 
 PERSON, TOKEN, GROUP = (f"frontend/tenancy/{name}.html" for name in ("person", "token_new", "share_group"))
 
@@ -34,7 +35,9 @@ def shown_once(request: HttpRequest, once: Once) -> HttpResponse:
 @never_cache
 def settings(request: HttpRequest) -> HttpResponse:
     """Who runs the fleet, with which tokens, and who shares."""
-    return render(request, "frontend/tenancy/settings.html", people.settings(timezone.now(), caller(request)))
+    return render(
+        request, "frontend/tenancy/settings.html", people.settings(timezone.now(), caller(request), request.GET)
+    )
 
 
 # --- people -----------------------------------------------------------------------------------------------------------
@@ -66,7 +69,7 @@ def person(request: HttpRequest, person_id: UUID) -> HttpResponse:
     form = forms.typed(request.POST, "email", "seen", many=("roles",))
     if request.method == "POST" and people.person_save(form, view, who):
         return redirect("page-person", person_id=person_id)
-    return answer(request, PERSON, form, people.person(view, who, now))
+    return answer(request, PERSON, form, people.person(view, who, now, request.GET))
 
 
 @never_cache
@@ -75,7 +78,7 @@ def person_state(request: HttpRequest, person_id: UUID) -> HttpResponse:
     who, view, form = caller(request), people.person_or_404(person_id), Form()
     if people.person_state(form, view, who, active=request.POST.get("active") == "yes"):
         return redirect("page-person", person_id=person_id)
-    return answer(request, PERSON, form, people.person(view, who, timezone.now()))
+    return answer(request, PERSON, form, people.person(view, who, timezone.now(), request.GET))
 
 
 @never_cache
@@ -84,7 +87,7 @@ def person_invite(request: HttpRequest, person_id: UUID) -> HttpResponse:
     who, view, form = caller(request), people.person_or_404(person_id), Form()
     if token := people.invitation(form, view, who, timezone.now()):
         return invited(request, view.username, token, view.tenant_slug)
-    return answer(request, PERSON, form, people.person(view, who, timezone.now()))
+    return answer(request, PERSON, form, people.person(view, who, timezone.now(), request.GET))
 
 
 @never_cache
@@ -94,7 +97,7 @@ def person_remove(request: HttpRequest, person_id: UUID) -> HttpResponse:
     doing = request.method == "POST"
     if people.person_remove(form, view, who, now, rehearse=not doing) and doing:
         return redirect(people.home(view.tenant_slug))
-    return answer(request, "frontend/tenancy/person_remove.html", form, people.person(view, who, now))
+    return answer(request, "frontend/tenancy/person_remove.html", form, people.person(view, who, now, request.GET))
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------------
@@ -109,6 +112,19 @@ def token_new(request: HttpRequest) -> HttpResponse:
         back = people.home("" if made[0].tenant_slug == "platform" else made[0].tenant_slug)
         return shown_once(request, Once("token", made[0].name or made[0].id, made[1], back))
     return answer(request, TOKEN, form, people.token_context(form, who))
+
+
+@never_cache
+def token_rotate(request: HttpRequest, token_id: str) -> HttpResponse:
+    """Another token takes the place of one; the page before says what becomes of the old one."""
+    who, now, form = caller(request), timezone.now(), Form()
+    view, doing = people.token_or_404(token_id, now), request.method == "POST"
+    back = people.home("" if view.tenant_slug == "platform" else view.tenant_slug)
+    made = people.token_rotate(form, view, who, now, rehearse=not doing)
+    if made and doing:
+        return shown_once(request, Once("token", made[0].name or made[0].id, made[1], back))
+    context = {"token": view, "home": back, "until": min(view.expires_at, now + services.OVERLAP)}
+    return answer(request, "frontend/tenancy/token_rotate.html", form, context)
 
 
 @never_cache

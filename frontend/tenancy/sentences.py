@@ -105,11 +105,18 @@ def worth(use: UsageView, days: int) -> SafeString:
     )
 
 
-def settings(people: int | None, waiting: int) -> SafeString:
-    """How many run the console (None = the caller is not shown), and whether something waits for a second person."""
+def settings(people: int | None, waiting: int, *, more: bool = False) -> SafeString:
+    """How many run the console (None = the caller is not shown), and whether something waits for a second person.
+
+    Args:
+        people: of the fleet.
+        waiting: share groups.
+        more: `people` are only some: how many there are in all was not counted.
+    """
     parts = [fill(_("Your own tokens, and what tenants share."))]
     if people is not None:
         text = ngettext("<b>{n} person</b> runs this fleet.", "<b>{n} people</b> run this fleet.", people)
+        text = _("<b>More than {n} people</b> run this fleet.") if more else text
         parts = [fill(text, n=people)]
     if waiting:
         text = ngettext(

@@ -6,7 +6,7 @@ Forms that give rights ask for a fresh proof before they are filled in, so that 
 from functools import partial
 from typing import Any
 
-from frontend.tenancy import people_views, views
+from frontend.tenancy import people_views, views, wall_views
 from kvconsole.infra.access import audited, counted, route
 
 FLEET = ("viewer", "operator", "destructive-operator", "approver", "auditor")
@@ -17,7 +17,7 @@ WATCHERS = (*MANAGERS, "auditor")
 PEOPLE: dict[str, Any] = {"step_up": True, "scope": "people:manage"}
 TOKENS: dict[str, Any] = {"step_up": True, "scope": "tokens:manage"}
 TENANTS: dict[str, Any] = {"scope": "tenants"}
-DECIDE = audited("approver", step_up=True, scope="approvals:decide")
+DECIDE = audited("approver", step_up=True, person=True)
 OPERATED: dict[str, Any] = {"GET": counted("operator", **TENANTS), "POST": audited("operator", **TENANTS)}
 urlpatterns = [
     route("tenants", views.tenants, "page-tenants", GET=counted(*FLEET)),
@@ -27,6 +27,12 @@ urlpatterns = [
     route("tenants/<str:slug>/quotas", views.quotas, "page-tenant-quotas", **OPERATED),
     route(
         "tenants/<str:slug>/quotas/evict", partial(views.quotas, evict=True), "page-tenant-quotas-evict",
+        POST=audited("operator", step_up=True),
+    ),
+    route("tenants/<str:slug>/classes", wall_views.classes, "page-tenant-classes", **OPERATED),
+    route("tenants/<str:slug>/nodes", wall_views.nodes, "page-tenant-nodes", **OPERATED),
+    route(
+        "tenants/<str:slug>/nodes/evict", partial(wall_views.nodes, evict=True), "page-tenant-nodes-evict",
         POST=audited("operator", step_up=True),
     ),
     route(
@@ -62,6 +68,10 @@ urlpatterns = [
     ),
     route(
         "tokens/new", people_views.token_new, "page-token-new",
+        GET=counted(*FLEET, *OWN, **TOKENS), POST=audited(*FLEET, *OWN, **TOKENS),
+    ),
+    route(
+        "tokens/<str:token_id>/rotate", people_views.token_rotate, "page-token-rotate",
         GET=counted(*FLEET, *OWN, **TOKENS), POST=audited(*FLEET, *OWN, **TOKENS),
     ),
     route(

@@ -252,6 +252,15 @@ def tokens_create(
     post(context, f"/tenants/{place(slug)}/tokens", body, validate_only)
 
 
+@tokens.command("rotate")
+def tokens_rotate(
+    context: typer.Context, slug: Slug, token_id: Annotated[str, typer.Argument(help="Its id")],
+    validate_only: Rehearse = False,
+) -> None:  # fmt: skip
+    """Put another token in the place of one: same rights, shown once, now. The old one works for 24 hours more."""
+    post(context, f"/tenants/{place(slug)}/tokens/{place(token_id)}:rotate", None, validate_only)
+
+
 @tokens.command("revoke")
 def tokens_revoke(
     context: typer.Context, slug: Slug, token_id: Annotated[str, typer.Argument(help="Its id")],

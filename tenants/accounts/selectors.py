@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 from allauth.mfa.models import Authenticator
 from allauth.socialaccount.models import SocialAccount
-from django.db.models import QuerySet
+from django.db.models import Case, QuerySet, Value, When
 from django.utils import timezone
 
 from kvconsole.infra.sql import PLATFORM
@@ -127,6 +127,12 @@ def tokens_of(*, tenant_id: UUID, owner_id: UUID | None = None) -> QuerySet[Toke
     found = Token.objects.select_related("user", "tenant").defer("user__password", "user__lookalike", "secret_hash")
     found = found.filter(tenant_id=tenant_id, kind__in=OWNED_KINDS)
     return found.filter(user_id=owner_id) if owner_id else found
+
+
+def ranked(tokens: QuerySet[Token], now: datetime) -> QuerySet[Token]:
+    """The tokens, with `rank`: 0 for those that are neither revoked nor over, 1 for the others."""
+    good = When(revoked_at=None, expires_at__gt=now, then=Value(0))
+    return tokens.annotate(rank=Case(good, default=Value(1)))
 
 
 def token(token_id: str, *, now: datetime | None = None) -> TokenView | None:

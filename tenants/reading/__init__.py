@@ -9,15 +9,24 @@ from tenants.reading.families import (
     EpochView,
     Lineage,
     ModelView,
+    OwnAdapterView,
     UseView,
+    adapter_known,
+    adapters_of,
     epochs_of,
-    fences_of,
     lineage,
     models,
     namespace_epochs,
     uses_of,
 )
-from tenants.reading.groups import GroupView, group_view, share_group, share_groups
+from tenants.reading.groups import (
+    GroupView,
+    group_view,
+    share_group,
+    share_groups,
+    share_groups_page,
+    share_groups_waiting,
+)
 from tenants.reading.rollouts import Point, RolloutEpoch, RolloutView, rollout, rollout_of, rollout_tag
 
 __all__ = [
@@ -28,13 +37,15 @@ __all__ = [
     "Lineage",
     "ModelView",
     "NamespaceView",
+    "OwnAdapterView",
     "Point",
     "RolloutEpoch",
     "RolloutView",
     "UseView",
+    "adapter_known",
+    "adapters_of",
     "epochs_of",
     "explanation",
-    "fences_of",
     "group_view",
     "lineage",
     "models",
@@ -44,5 +55,7 @@ __all__ = [
     "rollout_tag",
     "share_group",
     "share_groups",
+    "share_groups_page",
+    "share_groups_waiting",
     "uses_of",
 ]

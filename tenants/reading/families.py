@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 from django.db.models import Max, Min, QuerySet
 
-from tenants.models import Adapter, Epoch, EpochUse, FenceEntry, Model, Namespace
+from tenants.models import Adapter, Epoch, EpochUse, Model, Namespace
 from tenants.selectors import tenant_slugs
 
 
@@ -29,6 +29,16 @@ class AdapterView(msgspec.Struct, frozen=True):
     digest: str
     epoch: int
     own: bool
+    created_at: datetime
+
+
+class OwnAdapterView(msgspec.Struct, frozen=True):
+    """An adapter of a tenant, with its model."""
+
+    model: str
+    name: str
+    digest: str
+    epoch: int
     created_at: datetime
 
 
@@ -70,10 +80,25 @@ class Lineage(msgspec.Struct, frozen=True):
     uses: list[UseView]
 
 
-def models(*, limit: int = 500, after: str = "") -> list[ModelView]:
-    """Models by name, behind `after`."""
-    found = _light(Model.objects.filter(name__gt=after).order_by("name", "id"))[:limit]
-    return _model_views(list(found))
+def models(*, limit: int = 500, after: str = "", before: str = "", search: str = "") -> list[ModelView]:
+    """Models by name, behind `after` or the last ones before `before`, whose name contains `search`."""
+    found = Model.objects.filter(name__gt=after, name__icontains=search)
+    if before:
+        return _model_views(list(_light(found.filter(name__lt=before).order_by("-name", "-id"))[:limit])[::-1])
+    return _model_views(list(_light(found.order_by("name", "id"))[:limit]))
+
+
+def adapter_known(model: Model, *, digest: str, tenant_id: UUID) -> bool:
+    """Whether the tenant has registered this content for the model."""
+    return Adapter.objects.filter(tenant_id=tenant_id, model=model, digest=digest).exists()
+
+
+def adapters_of(tenant_id: UUID, *, limit: int = 100) -> list[OwnAdapterView]:
+    """The tenant's own adapters, newest first."""
+    rows = Adapter.objects.filter(tenant_id=tenant_id).order_by("-created_at", "-id")
+    return [
+        OwnAdapterView(*row) for row in rows.values_list("model__name", "name", "digest", "epoch", "created_at")[:limit]
+    ]
 
 
 def epochs_of(model: Model) -> list[EpochView]:
@@ -148,11 +173,3 @@ def namespace_epochs(ids: Collection[UUID]) -> dict[UUID, tuple[UUID, UUID, int]
     """Namespace → (tenant of its model, its model, epoch)."""
     rows = Namespace.objects.filter(id__in=list(ids)).values_list("id", "model__tenant_id", "model_id", "model_epoch")
     return {id_: (tenant, model, epoch) for id_, tenant, model, epoch in rows}
-
-
-def fences_of() -> dict[UUID, list[tuple[int, datetime]]]:
-    """Namespace → its fences, each with when it was raised."""
-    found: dict[UUID, list[tuple[int, datetime]]] = {}
-    for namespace, min_gen, at in FenceEntry.objects.values_list("namespace_id", "min_gen", "at"):
-        found.setdefault(namespace, []).append((min_gen, at))
-    return found

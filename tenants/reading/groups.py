@@ -6,9 +6,11 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from django.db.models import QuerySet
 
 from audit.approvals import approval_state, approvals
 from kvconsole.infra.access import FLEET_PLANE, plane
+from tenants.listing import NEWEST_FIRST, Listing, listing
 from tenants.models import ShareGroup, ShareMember
 
 
@@ -71,10 +73,25 @@ def _view(group: ShareGroup, members: list[str], approval: Any, fleet: bool, now
 
 def share_groups(*, now: datetime, limit: int = 500, tenant_id: UUID | None = None) -> list[GroupView]:
     """The groups that the current plane shows, newest first; those of one tenant where it is named."""
-    rows = ShareGroup.objects.order_by("-requested_at", "-id")
+    return _views(list(_groups(tenant_id).order_by("-requested_at", "-id")[:limit]), now)
+
+
+def share_groups_page(*, now: datetime, tenant_id: UUID | None = None, after: str = "", before: str = "") -> Listing:
+    """A page of them."""
+    found = listing(_groups(tenant_id), keys=NEWEST_FIRST, after=after, before=before)
+    return Listing(_views(found.items, now), found.after, found.before)
+
+
+def share_groups_waiting(*, now: datetime) -> int:
+    """How many of those that the current plane shows wait for a second person. Index: state."""
+    return ShareGroup.objects.filter(state="awaiting_approval", expires_at__gt=now).count()
+
+
+def _groups(tenant_id: UUID | None) -> QuerySet[ShareGroup]:
+    rows = ShareGroup.objects.all()
     if tenant_id is not None:
         rows = rows.filter(id__in=ShareMember.objects.filter(tenant_id=tenant_id).values("group_id"))
-    return _views(list(rows[:limit]), now)
+    return rows
 
 
 def share_group(group_id: UUID, *, now: datetime) -> GroupView | None:

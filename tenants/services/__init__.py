@@ -36,6 +36,7 @@ from tenants.services.share_group import (
 )
 from tenants.services.tenant import tenant_change
 from tenants.services.token import (
+    OVERLAP,
     grantable,
     token_create,
     token_good,
@@ -48,6 +49,7 @@ from tenants.services.token import (
 )
 
 __all__ = [
+    "OVERLAP",
     "PERSONS_ONLY",
     "EpochHeld",
     "How",
