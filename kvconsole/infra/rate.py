@@ -1,8 +1,8 @@
 """Decides how much one token, one tenant and one address may ask of the API, and tells them how much is left.
 
 Token buckets in the memory of each `web` process: a limit costs a microsecond, needs nobody else to be up, and holds
-for one process (docs/decisions/0016). An address is charged only for calls of nobody that is known: guessing tokens
-is slowed down, a gateway behind a shared address is not.
+for one process (docs/decisions/0016). An address is charged, and refused, only for calls of nobody that is known: what
+others send from a shared address (an office's, a proxy's) keeps no gateway and no person there from working.
 """
 
 import threading
@@ -101,25 +101,34 @@ class RateMiddleware:
             return self.get_response(request)
         address, policy, now = access.client_address(request), self.policies["address"], time.monotonic()
         verdicts = [buckets.take(policy, address, now=now, cost=0)] if policy.quota else []
-        if verdicts and verdicts[0].wait:
-            return _say(_refusal(verdicts[0]), verdicts)
+        empty = next((v for v in verdicts if v.wait), None)
+        if empty and not _says_who(request):
+            return _say(_refusal(empty), verdicts)
+        request.rate_empty = empty  # type: ignore[attr-defined]
         response = self.get_response(request)
-        if access.principal_of(request) is None:
-            if verdicts:
-                verdicts = [buckets.take(policy, address, now=now)]
-        else:
-            verdicts = getattr(request, "rate_verdicts", [])
-        return _say(response, verdicts)
+        if access.principal_of(request) is not None:
+            return _say(response, getattr(request, "rate_verdicts", []))
+        if empty:
+            return _say(_refusal(empty), verdicts)
+        return _say(response, [buckets.take(policy, address, now=now)] if verdicts else [])
 
     def process_view(self, request: HttpRequest, view: object, args: object, kwargs: object) -> HttpResponseBase | None:
-        """None, or the refusal of who is known."""
+        """None, or the refusal: of who is known for the own calls, of who turned out to be nobody for the address's."""
         principal = access.principal_of(request)
-        if principal is None or not request.path.startswith("/api/"):
+        if not request.path.startswith("/api/"):
             return None
+        if principal is None:
+            empty = getattr(request, "rate_empty", None)
+            return _refusal(empty) if empty else None
         verdicts = charge(principal, self.policies, now=time.monotonic())
         request.rate_verdicts = verdicts  # type: ignore[attr-defined]
         refused = next((v for v in verdicts if v.wait), None)
         return _refusal(refused) if refused else None
+
+
+def _says_who(request: HttpRequest) -> bool:
+    """Whether there is anything to look up: who says nothing is nobody, and that costs no query."""
+    return bool(request.headers.get("Authorization")) or settings.SESSION_COOKIE_NAME in request.COOKIES
 
 
 def _refusal(verdict: Verdict) -> HttpResponseBase:

@@ -6,8 +6,8 @@ import pytest
 
 from kvconsole.infra import rate
 from kvconsole.infra.rate import Buckets, Policy
-from tests.tenants.conftest import anonymous, caller  # noqa: F401
-from tests.tenants.making import a_tenant
+from tests.tenants.conftest import Caller, anonymous, caller  # noqa: F401
+from tests.tenants.making import a_tenant, a_user
 
 TEN = Policy("token", 10, 5)
 
@@ -72,9 +72,33 @@ def test_callers_are_told_and_then_refused(small, caller, anonymous):  # noqa: F
     assert [two.get("/tenants").status_code for _ in range(2)] == [200, 429]
     assert staff.get("/tenants").status_code == 200
     assert staff.get("/tenants")["RateLimit-Policy"] == '"token";q=3;w=60'
-    # nobody known: by address, and then no token is even looked up
+    # nobody known: by address
     assert [anonymous.get("/tenants").status_code for _ in range(5)] == [401, 401, 401, 401, 429]
-    assert staff.get("/tenants").status_code == 429
+
+
+@pytest.mark.django_db(databases=["default", "tenant"], transaction=True)
+def test_an_address_that_is_used_up_refuses_nobody_but_nobody(small, caller, anonymous, client):  # noqa: F811
+    """Who knows a token or is logged in works on, whatever strangers send from the same address."""
+    staff, person = caller("viewer"), a_user()
+    assert client.login(username=person.username, password="correct horse")
+    guess = Caller("kvc_service_" + "0" * 65)
+    enrol = {"token": "x", "name": "n"}
+    assert {anonymous.get("/tenants").status_code for _ in range(9)} == {401, 429}
+    for nobody in (anonymous, guess, Caller("other-kind")):
+        assert nobody.get("/tenants").status_code == 429
+        assert nobody.get("/nowhere").status_code == 429
+        assert nobody.post("/nodes:enrol", enrol).json()["code"] == "rate-limited", "no view is asked"
+    assert staff.get("/tenants").status_code == 200
+    assert client.get("/api/v1/tenants").status_code == 200
+    assert staff.get("/tenants")["RateLimit-Policy"] == '"token";q=3;w=60'
+    assert [staff.get("/tenants").status_code for _ in range(2)] == [200, 429], "charged to itself as ever"
+
+
+@pytest.mark.django_db(databases=["default", "tenant"], transaction=True)
+def test_nothing_is_looked_up_for_who_says_nothing_at_a_used_up_address(small, anonymous, django_assert_num_queries):  # noqa: F811
+    assert {anonymous.get("/tenants").status_code for _ in range(9)} == {401, 429}
+    with django_assert_num_queries(0):
+        assert anonymous.get("/tenants").status_code == 429
 
 
 @pytest.mark.django_db(databases=["default", "tenant"], transaction=True)
