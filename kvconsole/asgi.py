@@ -6,16 +6,15 @@ answered with an exception.
 
 import os
 import time
-import warnings
 from typing import Any
 
-# Each request has a thread of its own here, so connections that belonged to threads would be made for each request.
+# Requests, sockets and the short way of `tenants.hot` have threads of their own; together they need few connections.
 os.environ.setdefault("KVC_DB_POOL", "20")
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", f"kvconsole.settings.{os.environ.get('KVC_ENV', 'dev')}")
 
-from django.core.asgi import get_asgi_application
+import django
 
-pages = get_asgi_application()
+django.setup(set_prefix=False)
 
 from channels.routing import ProtocolTypeRouter, URLRouter  # type: ignore[import-untyped]
 from channels.security.websocket import AllowedHostsOriginValidator  # type: ignore[import-untyped]
@@ -24,14 +23,14 @@ from django.urls import re_path
 
 from catalog.consumers import websocket_urlpatterns
 from catalog.rates import unlimited
-from kvconsole.infra import rate
+from kvconsole.infra import rate, serving
 from kvconsole.infra.access import Principal
-from kvconsole.plumbing import REQUESTS, refuse_bad_start
+from kvconsole.infra.intake import Intake
+from kvconsole.plumbing import METHODS, REQUESTS, refuse_bad_start
 from routing.replica import replica
 from tenants.hot import Hot
 
-# WhiteNoise answers with files, whose iterators are synchronous; they are small and compressed ahead, or from memory.
-warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
+pages = serving.Handler()
 refuse_bad_start()
 replica()  # loads beside the first requests; its lease says how far it has applied the fences
 
@@ -56,8 +55,15 @@ def admit(caller: Principal) -> dict[str, str] | None:
     return rate.told(verdicts)
 
 
+def unread(method: str, code: str, status: int) -> None:
+    """Counts a request whose body was refused before anything looked at it."""
+    REQUESTS.labels(method if method in METHODS else "other", "none", str(status)).inc()
+
+
 rest = re_path(r"", nobody)  # type: ignore[arg-type]
 sockets = URLRouter([*websocket_urlpatterns, rest])
-application = ProtocolTypeRouter(
+routed = ProtocolTypeRouter(
     {"http": Hot(pages, admit=admit), "websocket": AllowedHostsOriginValidator(SessionMiddlewareStack(sockets))}
 )
+application = Intake(routed, tell=unread)
+serving.ready()

@@ -1,8 +1,11 @@
 """Decides how lists are cut into pages: by keyset, with signed cursors, without counting big tables.
 
-A cursor is bound to its list, its filters and the tenant that asked: elsewhere it is refused.
+A cursor is bound to its list, its filters and the tenant that asked: elsewhere it is refused. How long a list is about,
+is remembered for some seconds where it is long; of a short one it is counted anew.
 """
 
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -18,6 +21,8 @@ from kvconsole.infra.rest import Problem
 DEFAULT, MOST = 50, 500
 COUNTED = 1_000
 """Rows that are counted one by one, where the statistics say little or would tell of others."""
+LONG_SECONDS, LONG_MOST = 10.0, 10_000
+"""For so long, and for so many lists, it is remembered that one is longer than `COUNTED`."""
 
 M = TypeVar("M", bound=Model)
 
@@ -36,6 +41,17 @@ class Page:
 class _Cursor:
     backwards: bool
     values: list[Any] = field(default_factory=list)
+
+
+_lock = threading.Lock()
+_long: dict[str, tuple[float, int | None]] = {}
+"""List, filters and reader → until when, and about how many rows."""
+
+
+def forget() -> None:
+    """The length of every list is asked for anew."""
+    with _lock:
+        _long.clear()
 
 
 def paginate(queryset: QuerySet[M], request: Request, *, key: Sequence[str], name: str) -> Page:
@@ -67,8 +83,24 @@ def paginate(queryset: QuerySet[M], request: Request, *, key: Sequence[str], nam
 
     following = at(rows[-1], False) if rows and after else None
     earlier = at(rows[0], True) if rows and before else None
-    total = len(rows) if following is None and earlier is None else approximate_total(everything)
+    total = len(rows) if following is None and earlier is None else _total(everything, salt)
     return Page(rows, following, earlier, total)
+
+
+def _total(queryset: QuerySet[M], salt: str) -> int | None:
+    """As `approximate_total`, which is asked again where the list was short, or some seconds ago."""
+    principal, now = current_principal(), time.monotonic()
+    key = f"{salt}.{principal.subject if principal else ''}"
+    known = _long.get(key)
+    if known is not None and now < known[0]:
+        return known[1]
+    total = approximate_total(queryset)
+    if total is None or total > COUNTED:
+        with _lock:
+            if len(_long) >= LONG_MOST:
+                _long.clear()
+            _long[key] = now + LONG_SECONDS, total
+    return total
 
 
 def approximate_total(queryset: QuerySet[M]) -> int | None:
@@ -89,10 +121,11 @@ def approximate_total(queryset: QuerySet[M]) -> int | None:
 
 
 def _beyond(key: Sequence[str], values: Sequence[Any], op: str) -> Q:
+    """Rows behind these values. That the first field is not before is said by itself: an index takes up from there."""
     found = Q()
     for i, name in enumerate(key):
         found |= Q(**dict(zip(key[:i], values[:i], strict=True)), **{f"{name}__{op}": values[i]})
-    return found
+    return found if len(key) == 1 else Q(**{f"{key[0]}__{op}e": values[0]}) & found
 
 
 def _plain(value: Any) -> Any:

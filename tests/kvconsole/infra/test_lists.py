@@ -1,5 +1,8 @@
 """Pages of lists: keyset, signed cursors, totals without counting."""
 
+import time
+from types import SimpleNamespace
+
 import pytest
 from django.db import connection
 from django.test import RequestFactory
@@ -11,6 +14,13 @@ from tenants.models import Namespace, Tenant
 from tests.tenants.making import a_model, a_namespace, a_tenant, principal
 
 factory = RequestFactory()
+
+
+@pytest.fixture(autouse=True)
+def _forgotten():
+    lists.forget()
+    yield
+    lists.forget()
 
 
 def asked(path):
@@ -101,3 +111,39 @@ def test_a_tenants_total_is_of_its_own_rows(monkeypatch):
     model = a_model()
     [a_namespace(model=model) for _ in range(3)]
     assert lists.approximate_total(Namespace.objects.filter(model=model)) is None
+
+
+@pytest.mark.django_db
+def test_how_long_a_long_list_is_is_asked_once_in_a_while_and_a_short_one_is_counted(
+    django_assert_num_queries, monkeypatch
+):
+    for i in range(4):
+        a_tenant(slug=f"s{i}")
+    for _ in range(2):
+        with django_assert_num_queries(2):
+            walk(1)
+    monkeypatch.setattr(lists, "COUNTED", 2)
+    with django_assert_num_queries(3):
+        walk(1)
+    with django_assert_num_queries(1):
+        assert walk(1).approximate_total >= 3
+    with django_assert_num_queries(2):  # another list: other filters
+        lists.paginate(Tenant.objects.filter(state="active"), asked("/?limit=1&state=active"), key=("slug",), name="t")
+    later = time.monotonic() + lists.LONG_SECONDS
+    monkeypatch.setattr(lists, "time", SimpleNamespace(monotonic=lambda: later))
+    with django_assert_num_queries(3):
+        walk(1)
+
+
+@pytest.mark.django_db
+def test_a_page_of_several_keys_takes_up_where_the_first_key_is(django_assert_num_queries):
+    for i in range(6):
+        a_tenant(slug=f"s{i}", name=f"n{i // 3}")
+    seen, cursor = [], ""
+    while cursor is not None:
+        page = lists.paginate(Tenant.objects.filter(slug__startswith="s"), asked(f"/?limit=2&cursor={cursor}"),
+                              key=("name", "slug"), name="t")  # fmt: skip
+        seen, cursor = seen + [t.slug for t in page.items], page.next
+    assert seen == [f"s{i}" for i in range(6)]
+    condition = str(Tenant.objects.filter(lists._beyond(("name", "slug"), ("n", "s"), "gt")).query)
+    assert '"name" >= n AND' in condition
