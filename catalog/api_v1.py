@@ -1,6 +1,7 @@
 """REST of the fleet: nodes, their enrolment, the console's key. Pictures are in `map_api`."""
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -17,16 +18,15 @@ from rest_framework.views import APIView
 from audit.services import portable
 from catalog import agents, fleet, services
 from catalog.models import NODE_ROLES, NODE_STATES, Node
-from catalog.selectors import NodeView, fleet_view, node_view
+from catalog.selectors import NodeView, node_view, node_views
 from kvconsole.infra.access import PUBLIC, audited, counted, principal_of, route
-from kvconsole.infra.calls import call
-from kvconsole.infra.lists import paginate
+from kvconsole.infra.calls import call, page_of
 from kvconsole.infra.rest import Problem, Strict, etag
 from kvcore.blocks import TIERS
 from kvcore.messages import EnrolmentQuestion, fingerprint
+from kvcore.residency import PLACE
 
 READERS = ("viewer", "operator", "destructive-operator", "approver", "auditor")
-PLACE = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
 class NodeIn(Strict):
@@ -163,11 +163,8 @@ class Nodes(APIView):
     @call("nodes_list", answer=NodeOut, page=True)
     def get(self, request: Request) -> Response:
         """A page of nodes, by name."""
-        page = paginate(Node.objects.all(), request, key=("name",), name="nodes")
-        views = {view.id: view for view in fleet_view(now=datetime.now(UTC)).nodes}
-        items = [_node(views[str(node.id)]) for node in page.items if str(node.id) in views]
-        total = page.approximate_total
-        return Response({"items": items, "next": page.next, "prev": page.prev, "approximate_total": total})
+        views = partial(node_views, now=datetime.now(UTC))
+        return page_of(Node.objects.all(), request, key=("name",), name="nodes", item=_node, views=views)
 
     @call(
         "nodes_create",

@@ -95,7 +95,10 @@ class Model(models.Model):
             models.UniqueConstraint(fields=["tenant", "name"], name="tenants_model_name"),
             models.UniqueConstraint(fields=["tenant", "lookalike"], name="tenants_model_lookalike"),
         ]
-        indexes = [models.Index(fields=["tenant", "family"], name="tenants_model_family")]
+        indexes = [
+            models.Index(fields=["tenant", "family"], name="tenants_model_family"),
+            models.Index(fields=["name", "id"], name="tenants_model_listed"),
+        ]
 
 
 class Epoch(models.Model):
@@ -130,6 +133,7 @@ class Adapter(models.Model):
             models.UniqueConstraint(fields=["tenant", "model", "digest"], name="tenants_adapter_digest"),
             models.UniqueConstraint(fields=["tenant", "model", "name", "epoch"], name="tenants_adapter_epoch"),
         ]
+        indexes = [models.Index(fields=["created_at", "id"], name="tenants_adapter_listed")]
 
 
 class Namespace(models.Model):
@@ -326,6 +330,7 @@ class ShareGroup(models.Model):
                 condition=Q(state__in=("awaiting_approval", "approved")),
             )
         ]
+        indexes = [models.Index(fields=["requested_at", "id"], name="tenants_sharegroup_listed")]
 
 
 class ShareMember(models.Model):

@@ -3,7 +3,7 @@
 Holdings, cursors and owners are exact at every commit, so no reader here needs the barrier.
 """
 
-from catalog.selectors.fleet import WRITER_SECONDS, alerts, fleet_view, node_names, node_view
+from catalog.selectors.fleet import WRITER_SECONDS, alerts, fleet_view, node_names, node_view, node_views
 from catalog.selectors.heatmap import heat, heat_honesty, heat_live, top_families
 from catalog.selectors.history import eviction_history, fill_history, token_history, watermark_history
 from catalog.selectors.views import (
@@ -52,6 +52,7 @@ __all__ = [
     "heat_live",
     "node_names",
     "node_view",
+    "node_views",
     "token_history",
     "top_families",
     "watermark_history",

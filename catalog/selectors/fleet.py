@@ -35,7 +35,7 @@ GONE = frozenset({"lost"})
 _HOLDINGS = """
 SELECT o.source_id, o.tier, sum(h.blocks)::bigint
 FROM catalog_owner o JOIN catalog_holding h ON h.owner = o.id
-WHERE NOT o.retired GROUP BY o.source_id, o.tier"""
+WHERE NOT o.retired AND o.source_id = ANY(%s) GROUP BY o.source_id, o.tier"""
 """Blocks by live owner: one row of `holding` per keyspace and owner, exact at every commit."""
 
 
@@ -74,6 +74,11 @@ def fleet_view(*, now: datetime) -> FleetView:
     )
 
 
+def node_views(nodes: Iterable[Node], *, now: datetime) -> list[NodeView]:
+    """These nodes, in their order: six queries for all of them, whatever else the fleet has."""
+    return _nodes(nodes, now)
+
+
 def node_view(*, name: str, now: datetime) -> NodeView | None:
     """One node; None if there is none of that name."""
     found = _nodes(Node.objects.filter(name=name), now)
@@ -109,7 +114,7 @@ def _facts(ids: list[UUID]) -> _Facts:
     for row in Refusal.objects.filter(source__in=numbers).order_by("-count"):
         refusals[row.source].append(RefusalView(code=row.code, count=row.count, last_at=row.last_at, detail=row.detail))
     with connections[FLEET_PLANE].cursor() as cursor:
-        cursor.execute(_HOLDINGS)
+        cursor.execute(_HOLDINGS, (numbers,))
         blocks = {(source, tier): count for source, tier, count in cursor.fetchall()}
     return _Facts(
         tiers,

@@ -165,6 +165,10 @@ class Migration(migrations.Migration):
         ),
         unique("sharemember", "tenants_sharemember_once", "tenant", "group"),
         migrations.AddIndex("sharemember", models.Index(fields=["group"], name="tenants_sharemember_group")),
+        *[
+            migrations.AddIndex(model, models.Index(fields=[field, "id"], name=f"tenants_{model}_listed"))
+            for model, field in (("model", "name"), ("adapter", "created_at"), ("sharegroup", "requested_at"))
+        ],
         *protect("tenants_rollout", shared=True, tenant_may="SELECT (id, tenant_id, model_id, version, shares)",
                  operator=ALL, router="SELECT"),
         *protect("tenants_epochbytes", operator=ALL),
@@ -179,10 +183,13 @@ class Migration(migrations.Migration):
             ";".join(parent_key("tenants_sharemember", "group", "group_id", "tenants_sharegroup", "owner")),
             migrations.RunSQL.noop,
         ),
-        migrations.RunSQL(
-            resources.files("tenants").joinpath("sql", "reuse.sql").read_text()
-            .replace(":tenant:", CONTEXT).replace(":platform:", f"'{PLATFORM}'"),
-            migrations.RunSQL.noop,
-        ),
+        *[
+            migrations.RunSQL(
+                resources.files("tenants").joinpath("sql", name).read_text()
+                .replace(":tenant:", CONTEXT).replace(":platform:", f"'{PLATFORM}'"),
+                migrations.RunSQL.noop,
+            )
+            for name in ("reuse.sql", "wall.sql")
+        ],
         *[audited(f"tenants_{name}") for name in ("rollout", "sharegroup", "sharemember")],
     ]
