@@ -137,7 +137,7 @@ def _look(
     of = _context(tenant, model, lora)
     _refuse(of, lora, data_class)
     kept = _separable(of, data_class=data_class, label=label, subject=subject, session=session)
-    group = _granted(of, share_group, kept, now) if share_group else None
+    group = _granted(of, share_group, data_class, kept, now) if share_group else None
     key = request_key(session=session, subject=subject, request=request, label=label)
     spec = _spec(of, lora, kept, key, group, key_scheme)
     digest, epoch, owner = namespace_digest(spec), spec.weights_epoch, PLATFORM if group else of.tenant_id
@@ -202,6 +202,7 @@ def _spec(
         key_scheme=key_scheme,
         scope_kind="share_group" if group else "tenant",
         scope=str(group or of.tenant_id),
+        erasure_scope="" if group else of.erasure_scope,
         **kept,
     )
 
@@ -228,7 +229,7 @@ def _refuse(of: Context, adapter: str, data_class: str) -> None:
     if of.tenant_state != "active":
         raise Problem("tenant-closed")
     if adapter and of.adapter_id is None:
-        raise invalid("/adapter", "There is no adapter of this digest.")
+        raise Problem("not-found")
     if data_class and data_class not in of.classes:
         raise invalid("/data_class", "Not a data class of the tenant.")
     if not of.epochs:
@@ -262,8 +263,11 @@ def _separable(of: Context, *, data_class: str, label: str, subject: str, sessio
     return {name: value if depth > i else "" for i, (name, value) in enumerate(fine.items())}
 
 
-def _granted(of: Context, group: str, kept: dict[str, str], now: datetime) -> UUID:
-    """The id of the group that the tenant may use now. One it is not in does not exist for it."""
+def _granted(of: Context, group: str, data_class: str, kept: dict[str, str], now: datetime) -> UUID:
+    """The id of the group that the tenant may use now. One it is not in does not exist for it.
+
+    What has a data class never goes in, whatever the erasure scope: its rules are the tenant's own.
+    """
     with connections[plane()].cursor() as cursor:
         cursor.execute(named("tenants")["grants_of"], {"tenant": of.tenant_id, "group": group, "now": now})
         rows = cursor.fetchall()
@@ -278,6 +282,11 @@ def _granted(of: Context, group: str, kept: dict[str, str], now: datetime) -> UU
         raise invalid("/model", "A share group's namespaces are of the platform's models.")
     if of.adapter_tenant not in (None, PLATFORM):
         raise invalid("/adapter", "A share group's namespaces are of the platform's adapters.")
+    if data_class:
+        raise Problem("share-group-not-separable", f"Data of class {data_class} is not shared.")
+    if of.classes and of.erasure_scope == ERASURE_SCOPES[0]:
+        detail = "The tenant has data classes and cannot tell them apart, as its erasure_scope is tenant."
+        raise Problem("share-group-not-separable", detail)
     if apart := [name for name, value in kept.items() if value]:
         raise Problem("share-group-not-separable", f"The tenant erases by {apart[0]}; leave it out or do not share.")
     found: UUID = rows[0][0]

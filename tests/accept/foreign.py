@@ -6,7 +6,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from django.urls import URLPattern, URLResolver, get_resolver
+from django.core import signing
+from django.urls import URLPattern, URLResolver, get_resolver, resolve
 
 from kvconsole.infra import access
 from tests.accept.fleet import rows
@@ -53,6 +54,12 @@ class Site(NamedTuple):
     """What a caller is answered whose role may call this."""
 
 
+def rule_of(site: Site) -> access.Rule | None:
+    """Who may call it, as the registry says."""
+    path = site.path.partition("?")[0].replace("<asked>", absent(site.kind))
+    return access.rule_for(resolve(path).url_name, site.method)
+
+
 def path_sites(own: dict[str, str]) -> Iterator[Site]:
     """Every parameter of every route and method, the other parameters being one's own."""
     for name, pattern in _routes(get_resolver().url_patterns):
@@ -84,13 +91,13 @@ def _filled(pattern: str, at: str, own: dict[str, str]) -> str:
 
 def other_sites(own: dict[str, str]) -> Iterator[Site]:
     """Bodies, relations, queries and filters."""
-    at, resolve = "/api/v1", {"tenant": OWN, "model": "ref-64"}
+    at, ours = "/api/v1", {"tenant": OWN, "model": "ref-64"}
     key = "0" * 64
-    yield Site("resolve tenant", "POST", f"{at}/namespaces:resolve", "tenant", {**resolve, "tenant": "<asked>"})
-    yield Site("resolve model", "POST", f"{at}/namespaces:resolve", "model", {**resolve, "model": "<asked>"})
-    yield Site("resolve group", "POST", f"{at}/namespaces:resolve", "group", {**resolve, "share_group": "<asked>"})
+    yield Site("resolve tenant", "POST", f"{at}/namespaces:resolve", "tenant", {**ours, "tenant": "<asked>"})
+    yield Site("resolve model", "POST", f"{at}/namespaces:resolve", "model", {**ours, "model": "<asked>"})
+    yield Site("resolve group", "POST", f"{at}/namespaces:resolve", "group", {**ours, "share_group": "<asked>"})
     yield Site("resolve adapter", "POST", f"{at}/namespaces:resolve", "adapter",
-               {**resolve, "model": "llama-3.1-8b", "adapter": "<asked>"}, expects=400)  # fmt: skip
+               {**ours, "model": "llama-3.1-8b", "adapter": "<asked>"})  # fmt: skip
     yield Site("adapter of a model", "POST", f"{at}/adapters", "model",
                {"model": "<asked>", "name": "x", "digest": "sha256:x"})  # fmt: skip
     token = {"name": "x", "kind": "service", "roles": ["tenant-member"]}
@@ -169,6 +176,7 @@ def absent(kind: str) -> str:
         "tenant": lambda: f"t-{uuid.uuid4().hex[:12]}",
         "model": lambda: f"m-{uuid.uuid4().hex[:12]}",
         "node name": lambda: f"n-{uuid.uuid4().hex[:12]}",
+        "cursor": lambda: signing.dumps([False, f"t-{uuid.uuid4().hex[:12]}"], key="another", compress=True),
     }
     return made.get(kind, lambda: str(uuid.uuid4()))()
 

@@ -144,11 +144,15 @@ def test_a_tenants_adapter_is_its_own(caller):
     assert caller("tenant-admin", tenant=mine).post("/adapters", body).json()["adapter_epoch"] == 1
     assert caller("tenant-admin", tenant=other).get("/adapters").json()["items"] == []
     resolve = {"model": model.name, "adapter": "sha256:1"}
-    answers = [
-        caller("tenant-member", tenant=t).post("/namespaces:resolve", {**resolve, "tenant": t.slug})
-        for t in (mine, other)
-    ]
-    assert [a.status_code for a in answers] == [200, 400]
+    calls = [caller("tenant-member", tenant=t) for t in (mine, other)]
+    own, foreign = (
+        c.post("/namespaces:resolve", {**resolve, "tenant": t.slug}, **{"X-Request-ID": "same"})
+        for c, t in zip(calls, (mine, other), strict=True)
+    )
+    assert (own.status_code, foreign.status_code) == (200, 404)
+    for change in ({"tenant": other.slug, "adapter": "sha256:nothing"}, {"tenant": mine.slug}, {"tenant": "nobody"}):
+        absent = calls[1].post("/namespaces:resolve", {**resolve, **change}, **{"X-Request-ID": "same"})
+        assert (absent.status_code, absent.content) == (404, foreign.content)
 
 
 def test_lineage_and_uses_are_the_callers(caller):

@@ -192,7 +192,7 @@ def test_what_does_not_exist_resolves_to_nothing():
     refused("unknown-model", resolve, tenant=tenant, model="nothing")
     refused("no-epoch", resolve, tenant=tenant, model=bare)
     refused("validation-failed", resolve, tenant=tenant, model=model, data_class="nothing")
-    refused("validation-failed", resolve, tenant=tenant, model=model, adapter="nothing")
+    refused("not-found", resolve, tenant=tenant, model=model, adapter="nothing")
     refused("not-found", resolve, tenant=tenant, model=model, share_group="g")
 
 
