@@ -12,6 +12,7 @@ import pytest
 from tests.accept import test_foundation_road as road
 from tests.accept.fleet import rows, say, until
 from tests.frontend import test_browser as looks
+from tests.frontend import test_browser_axe
 from tests.frontend.conftest import WIDTHS, Visit, axe_rules, opener
 from tests.running import Console
 
@@ -65,7 +66,7 @@ def test_pages_have_no_errors_no_foreign_requests_no_axe_findings_and_no_untrans
     for path in paths:
         for language in languages:
             with visits() as visit:
-                looks.test_axe_finds_nothing(_as(visit, path), axe, path, language)
+                test_browser_axe.test_axe_finds_nothing(_as(visit, path), axe, path, language)
         for theme, language in list(zip(looks.THEMES, looks.LANGUAGES, strict=True))[-len(languages) :]:
             with visits() as visit:
                 looks.test_no_page_scrolls_sideways(functools.partial(_as(visit, path), theme=theme), path, language)
