@@ -20,14 +20,14 @@ from kvconsole.infra.calls import PROOF, call, require_proof
 from kvconsole.infra.rest import Problem, Strict, etag, require_match
 from kvcore.blocks import TIERS
 from kvcore.quotas import BYTES_MAX, RATE_MAX
-from kvcore.residency import PROTECTIONS, Rule
+from kvcore.residency import PLACE, PROTECTIONS, Rule
 from tenants import api_v1 as tenants_api
 from tenants.placing import TenantPlace, tenant_place
 
 FLEET_READERS, TENANT_READERS = tenants_api.FLEET_READERS, tenants_api.TENANT_READERS
 EVICTS = "tenants:destroy"
 """The scope that a token must name for `evict`: bytes that leave do not come back."""
-PLACE = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+UNDELETABLE = ("tenant-holds-bytes", "tenant-bytes-unknown", "deletions-quota-exceeded")
 
 
 class TierQuotaIn(Strict):
@@ -173,7 +173,7 @@ class UsageOut(_Usage):  # type: ignore[misc,valid-type]
 class TenantDetail(tenants_api.TenantDetail):
     """One tenant. It is answered here because whether it may go depends on what it holds."""
 
-    @call("tenants_delete", status=204, refusals=("tenant-holds-bytes", "deletions-quota-exceeded", *PROOF))
+    @call("tenants_delete", status=204, refusals=(*UNDELETABLE, *PROOF))
     def delete(self, request: Request, slug: str) -> Response:
         """The tenant is closed, if it holds nothing."""
         tenant_delete(tenant=_tenant(slug), actor=principal_of(request), now=datetime.now(UTC))

@@ -1,7 +1,7 @@
 """Decides what the tenants app is told of model epochs: bytes held in the fleet, and tokens read from behind a fence.
 
 Bytes are known here, roll-outs there, and `tenants` may not ask: so this is told to it periodically, through its
-service. Called by the task `catalog.epoch_bytes_tell`. Index of the reads: holding and usage by keyspace.
+service. Called by the task `catalog.epoch_bytes_tell`. Index of the reads: holding by keyspace.
 """
 
 from datetime import datetime
@@ -11,7 +11,7 @@ from django.db import connections
 
 from catalog.models import Keyspace
 from kvconsole.infra.access import plane
-from tenants.reading import fences_of, namespace_epochs
+from tenants.reading import namespace_epochs
 from tenants.services import EpochHeld, epoch_bytes_put
 
 _HELD = """
@@ -22,8 +22,10 @@ SELECT k.namespace_id, sum(h.blocks)::bigint, sum(h.blocks * k.block_bytes)::big
  WHERE k.namespace_id IS NOT NULL AND h.blocks > 0
  GROUP BY k.namespace_id"""
 _STALE = """
-SELECT coalesce(sum(u.hit_tokens), 0)::bigint FROM catalog_usage u
- WHERE u.keyspace = %s AND u.tier = '' AND u.layer = 1 AND u.t0 >= %s"""
+SELECT k.namespace_id, sum(s.hit_tokens)::bigint
+  FROM catalog_stalehit s JOIN catalog_keyspace k ON k.id = s.keyspace
+ WHERE k.namespace_id IS NOT NULL GROUP BY k.namespace_id"""
+"""Counted by the writer (`catalog.ingest.stale`) and kept for good."""
 
 
 def epoch_bytes_tell(*, now: datetime) -> int:
@@ -35,9 +37,10 @@ def epoch_bytes_tell(*, now: datetime) -> int:
     with connections[plane()].cursor() as cursor:
         cursor.execute(_HELD)
         held = {namespace: (blocks, size) for namespace, blocks, size in cursor}
+        cursor.execute(_STALE)
+        stale: dict[UUID, int] = dict(cursor.fetchall())
     named = Keyspace.objects.filter(namespace_id__isnull=False).values_list("namespace_id", flat=True)
     known = {namespace for namespace in named.distinct() if namespace}
-    stale = _stale_hits()
     sums: dict[tuple[UUID, UUID, int], list[int]] = {}
     for namespace, epoch in namespace_epochs(known).items():
         at = sums.setdefault(epoch, [0, 0, 0])
@@ -45,21 +48,3 @@ def epoch_bytes_tell(*, now: datetime) -> int:
         at[0], at[1], at[2] = at[0] + size, at[1] + blocks, at[2] + stale.get(namespace, 0)
     epoch_bytes_put(rows=[EpochHeld(*epoch, *told) for epoch, told in sums.items()], now=now)
     return len(sums)
-
-
-def _stale_hits() -> dict[UUID, int]:
-    """Namespace → tokens that requests read from a generation in minutes that began after it was fenced.
-
-    A minute in which the fence was raised says nothing, because its requests may have come before.
-    """
-    fences = fences_of()
-    rows = Keyspace.objects.filter(namespace_id__in=list(fences)).values_list("id", "namespace_id", "generation")
-    found: dict[UUID, int] = {}
-    with connections[plane()].cursor() as cursor:
-        for keyspace, namespace, generation in rows:
-            raised = fences.get(namespace, []) if namespace else []
-            since = min((at for min_gen, at in raised if min_gen > generation), default=None)
-            if namespace and since is not None:
-                cursor.execute(_STALE, (keyspace, since))
-                found[namespace] = found.get(namespace, 0) + cursor.fetchone()[0]
-    return found

@@ -5,19 +5,20 @@ the check of what nodes tell.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import reduce
 from uuid import UUID
 
 import msgspec
 
 from catalog.models import ClassRule, Node, NodeTier, Quota
 from kvcore.residency import Place, Rule, barred, rule_for, shut
-from tenants.placing import NamespacePlace, namespace_places
+from tenants.placing import NamespacePlace, TenantPlace, namespace_places
 
 Rules = Mapping[UUID, Mapping[str, Rule]]
 
 
 class NodePolicy(msgspec.Struct, frozen=True):
-    """What one node is told of a namespace: whose it is, tiers that may not hold it and why.
+    """What one node is told of a namespace: who pays for it, tiers that may not hold it and why.
 
     `metered`: the tenant's bytes are limited, so that without an allowance nothing of it may be taken. `shut`: why
     nothing of it may be on the node at all.
@@ -43,12 +44,23 @@ def class_rules(tenants: Collection[UUID] | None = None) -> dict[UUID, dict[str,
 
 
 def rule_of(namespace: NamespacePlace, rules: Rules) -> Rule:
-    """Where the namespace's blocks may be."""
-    tenant = namespace.tenant
+    """Where the namespace's blocks may be: of a share group, where each of its members' may be."""
+    if not namespace.members:
+        return _rule(namespace.tenant, rules, namespace.data_class, namespace.separable)
+    found = [_rule(member, rules, "", member.separable) for member in namespace.members]
+    return reduce(Rule.and_, found, _rule(namespace.tenant, rules, "", True))
+
+
+def _rule(tenant: TenantPlace, rules: Rules, data_class: str, separable: bool) -> Rule:
     return rule_for(
-        rules.get(tenant.id, {}), data_class=namespace.data_class, classes=tenant.classes, separable=tenant.separable,
+        rules.get(tenant.id, {}), data_class=data_class, classes=tenant.classes, separable=separable,
         residency=tenant.residency,
     )  # fmt: skip
+
+
+def tenants_of(namespaces: Iterable[NamespacePlace]) -> set[UUID]:
+    """All tenants whose rules say where these namespaces' blocks may be."""
+    return {tenant.id for n in namespaces for tenant in (n.tenant, *n.members)}
 
 
 def bars(namespace: NamespacePlace, place: Place, rules: Rules) -> dict[str, str]:
@@ -80,15 +92,15 @@ def node_policies(*, node: str, region: str, digests: Collection[bytes]) -> dict
         digests: of registered namespaces.
     """
     found = namespace_places(digests)
-    tenants = {n.tenant.id for n in found.values()}
-    rules, known = class_rules(tenants), places([UUID(node)]) if _is_uuid(node) else {}
+    payers = {n.payer for n in found.values()}
+    rules, known = class_rules(tenants_of(found.values())), places([UUID(node)]) if _is_uuid(node) else {}
     place = known.get(UUID(node)) if known else None
-    metered = set(Quota.objects.filter(tenant_id__in=tenants).values_list("tenant_id", flat=True))
+    metered = set(Quota.objects.filter(tenant_id__in=payers).values_list("tenant_id", flat=True))
     out = {}
     for digest, namespace in found.items():
-        tenant = namespace.tenant
         bars_ = bars(namespace, place or Place(region=region), rules)
-        out[digest] = NodePolicy(tenant.id.hex, bars_, tenant.id in metered or tenant.isolation == "arena", shut(bars_))
+        limited = namespace.payer in metered or namespace.tenant.isolation == "arena"
+        out[digest] = NodePolicy(namespace.payer.hex, bars_, limited, shut(bars_))
     return out
 
 
@@ -98,7 +110,7 @@ def open_nodes(digest: bytes, nodes: Iterable[UUID]) -> set[UUID]:
     namespace = namespace_places([digest]).get(digest)
     if namespace is None:
         return set(wanted)
-    rules = class_rules([namespace.tenant.id])
+    rules = class_rules(tenants_of([namespace]))
     return {node for node, place in places(wanted).items() if not shut(bars(namespace, place, rules))}
 
 

@@ -20,7 +20,7 @@ from kvconsole.infra.rest import Problem, add_codes
 from kvconsole.infra.sql import named
 from kvcore.blocks import TIERS
 from kvcore.quotas import ARENA_PART, BYTES_MAX, RATE_MAX, Grant, in_force, scale
-from tenants.placing import TenantPlace, tenants_with_arena
+from tenants.placing import TenantPlace, group_namespaces, tenants_with_arena
 
 add_codes({"quota-below-use": (409, "The quota is below what the tenant holds now")})
 QUOTAS = "quotas"
@@ -197,9 +197,9 @@ def _check_use(tenant: UUID, limits: Mapping[str, int | None]) -> None:
 
 
 def holdings(tenant: UUID) -> dict[str, Holds]:
-    """What the tenant holds by tier, exactly as of the last commit of the writer; on the fleet's plane."""
+    """What the tenant and its share groups hold by tier, exactly as of the writer's last commit; the fleet's plane."""
     with connections[plane()].cursor() as cursor:
-        cursor.execute(named("catalog", "quotas.sql")["tenant_holdings"], (tenant,))
+        cursor.execute(named("catalog", "quotas.sql")["tenant_holdings"], (tenant, group_namespaces(tenant)))
         return {tier: Holds(int(blocks), int(size)) for tier, blocks, size in cursor.fetchall()}
 
 

@@ -14,10 +14,13 @@ from django.db.models import Q
 from catalog.models import Quota, TenantTier, UsageCover, UsageDay, UsageGap
 from catalog.quotas import FRESH
 from kvcore.blocks import TIERS
+from tenants.placing import shared_in
 
 DAYS_MOST = 400
 NEVER, AWAY, BEFORE = "never-counted", "writer-away", "before-counting"
 UNMEASURED, UNSIZED = "unmeasured", "block-size-unknown"
+SHARED = "shared-namespaces"
+"""Requests that read the cache of a share group: the block does not say whose they were."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -83,6 +86,8 @@ def usage_view(*, tenant: UUID, since: datetime, until: datetime, now: datetime)
         missing.append(UNMEASURED)
     if any(r.unsized_requests for r in totals):
         missing.append(UNSIZED)
+    if shared_in(tenant=tenant, since=start, until=end):
+        missing.append(SHARED)
     counted = cover is not None and cover.since < end and cover.upto > start
     return UsageView(
         since=start,

@@ -48,6 +48,7 @@ class NamespaceSpec(msgspec.Struct, frozen=True, kw_only=True):
     label: str = ""
     subject: str = ""  # keyed digest of the subject, never the subject
     session: str = ""
+    erasure_scope: str = ""  # the tenant's when it was made: what is not kept apart in it stays known; "" = shared
 
 
 def namespace_digest(spec: NamespaceSpec) -> bytes:

@@ -12,6 +12,8 @@ from kvcore.blocks import TIERS, VOLATILE, Tier
 
 PROTECTIONS = ("plain", "encrypted", "tee")
 """From weak to strong. Memory counts as encrypted, as nothing of it outlives its power; no tier is a TEE yet."""
+PLACE = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+"""How a region, zone, rack or node may be called: what a tenant's residency names has to be the name of a region."""
 DATA_CLASS, RESIDENCY, PROTECTION, ISOLATION, QUOTA = "data-class", "residency", "protection", "isolation", "quota"
 REASONS = frozenset({DATA_CLASS, RESIDENCY, PROTECTION, ISOLATION, QUOTA})
 """Why a block is not taken somewhere."""

@@ -40,8 +40,14 @@ REASONS: dict[str, tuple[tuple[str, ...], str]] = {
     "label": (("label",), "Their labels differ, and the tenant erases each label apart."),
     "subject": (("subject",), "They are of different people, whose data the tenant erases apart."),
     "session": (("session",), "They are of different sessions, which the tenant erases apart."),
+    "erasure-scope": (
+        ("erasure_scope",),
+        "They were made under different erasure scopes of the tenant: one may mix what the other keeps apart.",
+    ),
 }
 """Code → the fields of `NamespaceSpec` it speaks of, and what is said. Together they cover every field once."""
+OF_OWNER = "erasure-scope"
+"""A reason that says nothing where the owners differ already."""
 HIDDEN = frozenset({"subject", "session"})
 """Reasons whose values are shown to nobody."""
 SAME = "They are one namespace: equal prompts share their blocks."
@@ -51,6 +57,8 @@ def explain(a: NamespaceSpec, b: NamespaceSpec) -> list[Difference]:
     """Every reason that keeps the two apart, in the order of `REASONS`; none = they are one namespace."""
     found = []
     for code, (fields, words) in REASONS.items():
+        if code == OF_OWNER and any(d.code == "scope" for d in found):
+            continue
         if any(getattr(a, f) != getattr(b, f) for f in fields):
             shown = ("", "") if code in HIDDEN else (_shown(a, fields), _shown(b, fields))
             found.append(Difference(code, *shown, words))

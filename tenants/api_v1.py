@@ -68,7 +68,7 @@ class TenantDetail(APIView):
             raise Problem("not-found")
         return Response(tenant_answer(tenant))
 
-    @call("tenants_change", body=TenantPatch, answer=TenantOut)
+    @call("tenants_change", body=TenantPatch, answer=TenantOut, refusals=("share-group-incompatible",))
     def patch(self, request: Request, fields: dict[str, Any], slug: str) -> Response:
         """The tenant with these fields changed; the rest stays."""
         given = request.headers.get("If-Match", "")

@@ -9,6 +9,7 @@ from typing import Any
 from rest_framework import serializers
 
 from kvconsole.infra.rest import Strict
+from kvcore.residency import PLACE
 from tenants.models import Epoch, Model, Namespace, Tenant
 
 
@@ -17,7 +18,7 @@ class TenantIn(Strict):
 
     slug = serializers.CharField(max_length=63)
     name = serializers.CharField(max_length=200)
-    residency = serializers.CharField(max_length=63, required=False, allow_blank=True, default="")
+    residency = serializers.RegexField(PLACE, max_length=63, required=False, allow_blank=True, default="")
     isolation = serializers.ChoiceField(["shared", "arena", "node"], default="shared")
     classes = serializers.ListField(child=serializers.CharField(max_length=63), required=False, max_length=64)
     erasure_scope = serializers.ChoiceField(["tenant", "class", "label", "subject", "session"], default="label")
@@ -43,7 +44,7 @@ class TenantPatch(Strict):
     """Body of PATCH /tenants/{slug}: what is not named stays. The slug stays for good."""
 
     name = serializers.CharField(max_length=200, required=False)
-    residency = serializers.CharField(max_length=63, required=False, allow_blank=True)
+    residency = serializers.RegexField(PLACE, max_length=63, required=False, allow_blank=True)
     isolation = serializers.ChoiceField(["shared", "arena", "node"], required=False)
     classes = serializers.ListField(child=serializers.CharField(max_length=63), required=False, max_length=64)
     erasure_scope = serializers.ChoiceField(["tenant", "class", "label", "subject", "session"], required=False)

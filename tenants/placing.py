@@ -4,12 +4,14 @@ Called by `catalog` (leases, dealing, placement, the check of what nodes tell), 
 """
 
 from collections.abc import Collection
+from datetime import datetime
 from uuid import UUID
 
 import msgspec
+from django.db.models import Q
 
 from tenants.constants import ERASURE_SCOPES
-from tenants.models import Namespace, ShareGroup, Tenant
+from tenants.models import Namespace, ShareGroup, ShareMember, Tenant
 
 
 class TenantPlace(msgspec.Struct, frozen=True):
@@ -25,11 +27,19 @@ class TenantPlace(msgspec.Struct, frozen=True):
 
 
 class NamespacePlace(msgspec.Struct, frozen=True):
-    """What rules need of a namespace."""
+    """What rules need of a namespace.
+
+    `separable`: its data class is all that is in it, by the erasure scope under which it was made, whatever the
+    tenant's is now. `members`: all that are or were in its share group. `payer`: whose bytes they are; of a share
+    group its owner.
+    """
 
     digest: bytes
     data_class: str
     tenant: TenantPlace
+    separable: bool
+    payer: UUID
+    members: tuple[TenantPlace, ...] = ()
 
 
 _TENANT = ("id", "slug", "residency", "isolation", "classes", "erasure_scope", "state")
@@ -58,19 +68,51 @@ def namespace_places(digests: Collection[bytes]) -> dict[bytes, NamespacePlace]:
         return {}
     found = list(
         Namespace.objects.filter(digest__in=list(digests)).values_list(
-            "digest", "data_class", "share_group", *(f"tenant__{name}" for name in _TENANT)
+            "digest", "data_class", "share_group", "spec__erasure_scope", *(f"tenant__{name}" for name in _TENANT)
         )
     )
-    groups = {row[2] for row in found if row[2]}
-    regions = dict(ShareGroup.objects.filter(id__in=groups).values_list("id", "residency")) if groups else {}
+    groups = _groups({row[2] for row in found if row[2]})
     seen: dict[UUID, TenantPlace] = {}
     out = {}
-    for digest, data_class, group, *tenant in found:
+    for digest, data_class, group, scope, *tenant in found:
         place = seen.setdefault(tenant[0], _place(tuple(tenant)))
-        if group:  # it is the platform's, but stays where its members must stay
-            place = msgspec.structs.replace(place, residency=regions.get(group, place.residency))
-        out[bytes(digest)] = NamespacePlace(bytes(digest), data_class, place)
+        apart = scope != ERASURE_SCOPES[0] if scope else place.separable
+        payer, members = place.id, tuple[TenantPlace, ...]()
+        if group in groups:  # it is the platform's, but stays where its members must stay
+            payer, residency, members = groups[group]
+            place = msgspec.structs.replace(place, residency=residency)
+        out[bytes(digest)] = NamespacePlace(bytes(digest), data_class, place, apart, payer, members)
     return out
+
+
+def _groups(ids: Collection[UUID]) -> dict[UUID, tuple[UUID, str, tuple[TenantPlace, ...]]]:
+    """Owner, residency and all members of share groups, also of those that are over: their bytes may still lie."""
+    if not ids:
+        return {}
+    members: dict[UUID, list[TenantPlace]] = {}
+    rows = ShareMember.objects.filter(group__in=ids).order_by("tenant_id")
+    for group, *tenant in rows.values_list("group_id", *(f"tenant__{name}" for name in _TENANT)):
+        members.setdefault(group, []).append(_place(tuple(tenant)))
+    found = ShareGroup.objects.filter(id__in=ids).values_list("id", "tenant_id", "residency")
+    return {id_: (owner, residency, tuple(members.get(id_, ()))) for id_, owner, residency in found}
+
+
+def group_namespaces(owner: UUID) -> list[UUID]:
+    """Ids of the namespaces of all share groups that the tenant owns or owned."""
+    groups = ShareGroup.objects.filter(tenant_id=owner).values("id")
+    return list(Namespace.objects.filter(share_group__in=groups).values_list("id", flat=True))
+
+
+def has_namespaces(tenant: UUID) -> bool:
+    """Whether anything of the tenant, or of a share group of its own, could ever be cached."""
+    return Namespace.objects.filter(tenant_id=tenant).exists() or bool(group_namespaces(tenant))
+
+
+def shared_in(*, tenant: UUID, since: datetime, until: datetime) -> bool:
+    """Whether a share group that the tenant is or was in was in force at any moment of the time."""
+    members = ShareMember.objects.filter(tenant_id=tenant, group__state__in=("approved", "revoked", "expired"))
+    lasting = Q(group__ended_at__isnull=True) | Q(group__ended_at__gt=since)
+    return members.filter(lasting, group__decided_at__lt=until).exists()
 
 
 def _place(row: tuple[object, ...]) -> TenantPlace:

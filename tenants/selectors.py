@@ -16,7 +16,7 @@ from kvconsole.infra.access import FLEET_PLANE, Principal, plane
 from kvconsole.infra.sql import PLATFORM, named
 from kvcore.messages import Fence
 from tenants import tokens
-from tenants.models import Adapter, Model, Tenant
+from tenants.models import Adapter, FenceEntry, Model, Tenant
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -113,6 +113,12 @@ def as_principal(
         methods=methods,
         owes=owes,
     )
+
+
+def fence_times(after: int) -> list[tuple[bytes, int, datetime]]:
+    """Digest, `min_gen` and time of every fence behind a position of the log."""
+    rows = FenceEntry.objects.filter(seq__gt=after).order_by("seq").values_list("digest", "min_gen", "at")
+    return [(bytes(digest), min_gen, at) for digest, min_gen, at in rows]
 
 
 def fences_after(seq: int) -> tuple[int, list[Fence]]:

@@ -14,6 +14,7 @@ from catalog.ingest.keymap import Keyspace, Memory, Touched, Work
 from catalog.ingest.pictures import Pictures
 from catalog.ingest.registry import Registry
 from catalog.ingest.sources import Source
+from catalog.ingest.stale import StaleHits
 from catalog.ingest.usage_days import UsageDays
 from kvcore.events import Add, Adds, Clear, Drop, Gap, Item, Load, Mark, Move, Refused, State, Use
 from kvcore.keys import KEY_BYTES
@@ -33,8 +34,9 @@ class Admission:
         self.at: dict[tuple[bytes, int, int], Keyspace] = {}
         self.by_digest: dict[bytes, list[Keyspace]] = {}
         self.unclaimed: Counter[UUID] = Counter()
+        self.stale_hits = StaleHits()
         self.touched = Touched()
-        self.now = 0.0
+        self.now = self.said_at = 0.0
         self.when: datetime
         for keyspace in memory.keyspaces.values():
             self._remember(keyspace)
@@ -43,7 +45,7 @@ class Admission:
 
     def begin(self, touched: Touched, now: float, when: datetime) -> None:
         """Rows made from now on are noted in `touched`."""
-        self.touched, self.now, self.when = touched, now, when
+        self.touched, self.now, self.when, self.said_at = touched, now, when, now
 
     # ---------------------------------------------------------------- items
     def admit(self, source: Source, item: Item, tag: int) -> Work | None:
@@ -80,6 +82,7 @@ class Admission:
             case Use():
                 keyspace = self.keyspace(source, item.ns, item.gen, 0)
                 self.pictures.use(source.id, keyspace.id, item, self.when, self._family(keyspace, item.head))
+                self.stale_hits.use(keyspace, item, self.said_at)
                 self._count(keyspace, item)
             case Load():
                 self.pictures.load(source.id, item, self.when)

@@ -19,10 +19,13 @@ from catalog.models import Allowance, NodeDeal, Quota
 from catalog.quotas import guarantees
 from kvcore.quotas import ANYTHING, NOTHING, Grant, Room, applied, redeal, scale, share, targets
 from kvcore.residency import Rule, refusal
+from tenants.constants import PLATFORM_TENANT
 from tenants.placing import TenantPlace, tenant_places, tenants_with_arena
 
 EVERY_S, TALLY_S = 10.0, 2.5
 AGAIN_S = 0.5
+AHEAD = 2**24
+"""A node cannot have been told so many versions more than the table knows (two a second for 97 days): it is wrong."""
 QUIET_S = 5.0
 """What a node that was not heard for so long has is counted as used: nobody can take it back."""
 Pair = tuple[UUID, str]
@@ -85,6 +88,8 @@ class Dealer:
         self.effective = {(t, tier): worth for t, tier, _, _, worth in rows}
         self.arenas = tenants_with_arena()
         self.tenants = {**tenant_places({t for t, _ in self.limits}), **self.arenas}
+        shared = (k.digest for k in self.memory.keyspaces.values() if k.claimed and k.tenant_id == PLATFORM_TENANT)
+        self.policies.ask(shared)  # an earlier writer's: who pays for them
         self.read_at, self.dirty, self._again, self._unread = now, False, False, True
 
     # ------------------------------------------------------------------ nodes
@@ -92,6 +97,8 @@ class Dealer:
         """A node has said which allowances it has applied: of the latest, nothing older is in force there now."""
         told = self.told.get(node)
         if told is None or version == told.applied:
+            return
+        if version > told.version + AHEAD:
             return
         if version > told.version:  # of a database that was restored: what it was told last is not known any more
             told.version = version
@@ -236,13 +243,15 @@ class Dealer:
         return out
 
     def _held(self) -> Iterable[tuple[UUID, str, UUID, int, int]]:
-        """(tenant, tier, node, blocks, bytes) of every holding."""
+        """(tenant, tier, node, blocks, bytes) of every holding; what a share group holds is its owner's."""
         m = self.memory
         for (source, tier), owner in m.owner_of.items():
             for keyspace, sums in m.holding.get(owner, {}).items():
                 if sums[0]:
                     of = m.keyspaces[keyspace]
-                    yield of.tenant_id, tier, m.sources[source].node_id, sums[0], sums[0] * of.block_bytes
+                    shared = self.policies.known.get(of.digest) if of.tenant_id == PLATFORM_TENANT else None
+                    whose = shared.payer if shared else of.tenant_id
+                    yield whose, tier, m.sources[source].node_id, sums[0], sums[0] * of.block_bytes
 
     # ------------------------------------------------------------------ tally
     def _tally(self, when: datetime) -> Rows:

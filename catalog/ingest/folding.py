@@ -136,6 +136,7 @@ class Folder:
             if self.store.shard == 0:
                 self.dealer.read(now)
             self.registry.prepare((job.message.fence_seq for job in jobs), now)
+            self.admission.stale_hits.refresh(self.registry.fence_seq)
         except Error as e:
             close_old_connections()
             raise Unavailable("shard-unavailable") from e
@@ -177,6 +178,7 @@ class Folder:
         declared = bool(items) and isinstance(items[0], Gap)
         verdict = source.advance(frame.boot, frame.stream, frame.seq, batch.now, declared=declared)
         self.pictures.seen(source.id, batch.when, frame.ts)
+        self.admission.said_at = min(frame.ts, batch.now)
         rejected: list[Rejected] = []
         match verdict:
             case Duplicate(code=code) if code != "duplicate":
@@ -330,7 +332,7 @@ class Folder:
             self._row(batch, source)
         telling.measure(batch)
         extras = [*self.nodes.statements(batch.now), *self.pictures.rows(batch.when)]
-        extras += self.attempts.rows(batch.when)
+        extras += [*self.attempts.rows(batch.when), *self.admission.stale_hits.rows(batch.when)]
         if self.store.shard == 0:
             extras += self.dealer.rows(batch.now, batch.when)
         if extras or batch.touched:  # what is only counted does not make a commit by itself

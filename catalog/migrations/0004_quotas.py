@@ -149,6 +149,15 @@ class Migration(migrations.Migration):
                 ("at", models.DateTimeField()),
             ],
         ),
+        migrations.CreateModel(
+            name="StaleHit",
+            fields=[
+                ("keyspace", models.IntegerField(primary_key=True, serialize=False)),
+                ("hit_tokens", models.BigIntegerField()),
+                ("requests", models.BigIntegerField()),
+                ("last_at", models.DateTimeField()),
+            ],
+        ),
         migrations.RunSQL(
             """
             ALTER TABLE catalog_quota ADD CONSTRAINT catalog_quota_bytes CHECK (guaranteed_bytes >= 0
@@ -173,6 +182,7 @@ class Migration(migrations.Migration):
         *protect("catalog_usagegap", tenant_may="SELECT", shared=True, operator="SELECT", ingest=WRITE),
         *protect("catalog_usagecover", tenant_may="SELECT", shared=True, operator="SELECT", ingest=WRITE),
         *protect("catalog_tenanttier", tenant_may="SELECT", operator="SELECT", ingest=WRITE),
+        *protect("catalog_stalehit", tenant=None, operator="SELECT", ingest=WRITE),
         audited("catalog_quota", "INSERT OR DELETE OR UPDATE OF limit_bytes, guaranteed_bytes"),
         audited("catalog_ratequota"),
         audited("catalog_classrule"),

@@ -152,3 +152,12 @@ class TenantTier(models.Model):
     blocks = models.BigIntegerField()
     bytes = models.BigIntegerField()
     at = models.DateTimeField()
+
+
+class StaleHit(models.Model):
+    """Tokens that requests read from a fenced generation, ever; anything but no row is a fault."""
+
+    keyspace = models.IntegerField(primary_key=True)
+    hit_tokens = models.BigIntegerField()
+    requests = models.BigIntegerField()
+    last_at = models.DateTimeField()

@@ -1,13 +1,24 @@
 -- Statements of quotas, dealing and usage.
 
 -- name: tenant_holdings
--- What a tenant holds by tier, exact at every commit. Rows of owners that are retired are void. Joins by primary keys.
+-- What a tenant and its share groups hold by tier, exact at every commit. Rows of owners that are retired are void.
+-- Joins by primary keys.
 SELECT o.tier, sum(h.blocks), sum(h.blocks * k.block_bytes)
   FROM catalog_holding h
   JOIN catalog_keyspace k ON k.id = h.keyspace
   JOIN catalog_owner o ON o.id = h.owner
- WHERE h.tenant_id = %s AND h.blocks > 0 AND NOT o.retired
+ WHERE (h.tenant_id = %s OR k.namespace_id = ANY (%s)) AND h.blocks > 0 AND NOT o.retired
  GROUP BY o.tier
+
+-- name: nodes_unseen
+-- Nodes that may hold on persistent tiers what nobody can see now: lost, or not listed again yet. Small tables.
+SELECT n.id, n.name
+  FROM catalog_node n
+ WHERE n.enrolled_at IS NOT NULL AND n.state <> 'fenced'
+   AND EXISTS (SELECT FROM catalog_nodetier t WHERE t.node_id = n.id AND t.tier = ANY (%s))
+   AND (n.state = 'lost' OR EXISTS (
+          SELECT FROM catalog_source s WHERE s.node_id = n.id AND s.state IN ('lost', 'recovering')))
+ ORDER BY n.name
 
 -- name: node_foreign
 -- Bytes on a node that are not the tenant's, by tier. Joins by primary keys.
@@ -37,3 +48,15 @@ SELECT tenant_id, node_id, digest, tier, reason, kind, count, told
 -- By the primary key.
 UPDATE catalog_attempt SET told = %s, told_at = %s
  WHERE tenant_id = %s AND node_id = %s AND digest = %s AND tier = %s AND reason = %s AND kind = %s
+
+-- name: tenant_held
+-- What a tenant holds, by namespace, node and tier; one row more than can be asked for says that there are too many.
+-- Joins by primary keys.
+SELECT k.digest, s.node_id, o.tier, sum(h.blocks * k.block_bytes)
+  FROM catalog_holding h
+  JOIN catalog_keyspace k ON k.id = h.keyspace
+  JOIN catalog_owner o ON o.id = h.owner
+  JOIN catalog_source s ON s.id = o.source_id
+ WHERE h.tenant_id = %s AND h.blocks > 0 AND NOT o.retired
+ GROUP BY k.digest, s.node_id, o.tier
+ LIMIT %s

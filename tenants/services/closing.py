@@ -10,6 +10,7 @@ from kvconsole.infra.access import Principal, plane
 from kvconsole.infra.rest import Problem
 from tenants.models import Namespace, Tenant
 from tenants.services.namespace import generation_bump
+from tenants.services.share_group import memberships_end, sharing_lock
 
 CLOSED = "closed"
 
@@ -17,15 +18,19 @@ CLOSED = "closed"
 def tenant_close(*, tenant: UUID, actor: Principal | None, now: datetime) -> None:
     """The tenant is closed, its namespaces are fenced and closed: no key is leased and no request resolved for it.
 
+    It shares with nobody any more; its share groups are revoked.
+
     Whoever calls has made sure that it holds nothing.
 
     Raises:
         Problem: not-found: there is no such tenant, or it is closed already.
     """
     with transaction.atomic(using=plane()):
+        sharing_lock(tenant)
         row = Tenant.objects.select_for_update().filter(id=tenant).exclude(state=CLOSED).first()
         if row is None:
             raise Problem("not-found")
+        groups = memberships_end(tenant=row, reason="tenant-closed", actor=actor, now=now)
         namespaces = list(Namespace.objects.filter(tenant=row, state="active"))
         for namespace in namespaces:
             generation_bump(namespace=namespace, reason="tenant-closed", actor=actor, now=now)
@@ -39,5 +44,5 @@ def tenant_close(*, tenant: UUID, actor: Principal | None, now: datetime) -> Non
             tenant_id=row.id,
             object_kind="tenant",
             object_id=str(row.id),
-            body={"slug": row.slug, "namespaces": len(namespaces)},
+            body={"slug": row.slug, "namespaces": len(namespaces), "share_groups": groups},
         )

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from catalog.epochs import epoch_bytes_tell
-from kvconsole.infra.sql import PLATFORM, connect
+from kvconsole.infra.sql import connect
 from tenants import reading, services
 from tenants.models import EpochBytes
 from tests.tenants.making import a_model, a_namespace, a_tenant
@@ -28,11 +28,11 @@ def held(connection, number, namespace, generation, blocks):
         )
 
 
-def read(connection, keyspace, t0, tokens):
+def read(connection, keyspace, tokens):
+    """As the writer counts it: in the minute of the fence too, and for good (`ingest.test_stale`)."""
     connection.execute(
-        "INSERT INTO catalog_usage (keyspace, source, tier, layer, t0, tenant_id, requests, prompt_tokens, hit_tokens,"
-        " saved_ms, measured_requests) VALUES (%s, 1, '', 1, %s, %s, 1, 100, %s, 0, 0)",
-        (keyspace, t0, PLATFORM, tokens),
+        "INSERT INTO catalog_stalehit (keyspace, hit_tokens, requests, last_at) VALUES (%s, %s, 1, now())",
+        (keyspace, tokens),
     )
 
 
@@ -58,7 +58,6 @@ def test_bytes_by_epoch_and_reads_from_behind_a_fence():
         held(c, 1, old, 1, {1: 10, 2: 5, 3: 1000})
         held(c, 2, new, 1, {1: 3})
         held(c, 3, other, 1, {2: 4})
-        read(c, 1, NOW - timedelta(minutes=11), 70)  # before the fence
     assert epoch_bytes_tell(now=NOW) == 2
 
     def told():
@@ -67,7 +66,7 @@ def test_bytes_by_epoch_and_reads_from_behind_a_fence():
     assert told() == [(1, 15 * 1024, 15, 0), (2, 7 * 1024, 7, 0)]
     with connect("ingest") as c:
         c.execute("DELETE FROM catalog_holding WHERE keyspace = 1")
-        read(c, 1, NOW - timedelta(minutes=9), 16)
-        read(c, 2, NOW - timedelta(minutes=9), 32)
-    epoch_bytes_tell(now=NOW + timedelta(seconds=10))
-    assert told() == [(1, 0, 0, 16), (2, 7 * 1024, 7, 0)]
+        read(c, 1, 16)
+    for later in (timedelta(seconds=10), timedelta(hours=13), timedelta(days=40)):
+        epoch_bytes_tell(now=NOW + later)
+        assert told() == [(1, 0, 0, 16), (2, 7 * 1024, 7, 0)]

@@ -1,9 +1,12 @@
 """The writer deals: what is let go comes first, what is dealt is in the tables, a new writer goes on from there."""
 
 import json
+import uuid
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from kvconsole.infra.sql import PLATFORM
 from kvcore.quotas import Grant
 from tests.catalog.ingest.rig import BYTES, Rig, Sim, add, plant_namespace, plant_node, plant_tenant
 
@@ -128,3 +131,69 @@ def test_what_tenants_hold_is_told_by_tier(fleet):
     for _ in range(12):  # its node falls silent: nothing is known to be there
         rig.tick(1)
     assert rig.rows("SELECT sum(blocks) FROM catalog_tenanttier") == [(0,)]
+
+
+@pytest.mark.parametrize("version", [2**63 - 1, 2**62, 2**24 + 10_000])
+def test_a_version_that_nobody_can_have_been_told_is_not_taken_over(fleet, version):
+    cx, rig, nodes, tenant, _ = fleet
+    one, two = (Sim(n) for n in nodes)
+    for sim in (one, two):
+        rig.send(sim.node, sim.frame())
+    limit(cx, rig, tenant, 10 * BYTES)
+    ask(rig, one)
+    before = rig.folder.dealer.told[one.node].version
+    for _ in range(3):
+        document = ask(rig, one, version)
+        rig.tick(11)
+    assert rig.folder.dealer.told[one.node].version <= before + 3
+    assert document["version"] < version
+    assert rig.rows("SELECT max(version) < 1000 FROM catalog_nodedeal") == [(True,)]
+    assert ask(rig, two)["tenants"]  # the others are dealt to as before
+    rig.open()
+    assert ask(rig, one, version)["version"] < version
+
+
+def test_a_version_of_a_newer_database_is_taken_over(fleet):
+    cx, rig, nodes, tenant, _ = fleet
+    one = Sim(nodes[0])
+    rig.send(one.node, one.frame())
+    limit(cx, rig, tenant, 10 * BYTES)
+    ask(rig, one)
+    ask(rig, one, 5_000)
+    rig.tick(11)
+    assert ask(rig, one)["version"] == 5_001
+
+
+def test_what_a_share_group_holds_is_its_owners(fleet):
+    cx, rig, nodes, tenant, _ = fleet
+    member, group, now = plant_tenant(cx), uuid.uuid4(), datetime.now(UTC)
+    cx.execute(
+        "INSERT INTO tenants_sharegroup (id, tenant_id, owner_slug, name, reason, residency, state, requested_by,"
+        " requested_at, expires_at, decided_by) VALUES (%s, %s, 'o', 'g', 'x', '', 'approved', 'x', %s, %s, 'y')",
+        (group, tenant, now, now + timedelta(days=1)),
+    )
+    for whose in (tenant, member):
+        cx.execute(
+            "INSERT INTO tenants_sharemember (tenant_id, group_id, owner, slug, state, expires_at)"
+            " VALUES (%s, %s, %s, 's', 'approved', %s)",
+            (whose, group, tenant, now + timedelta(days=1)),
+        )
+    ns = plant_namespace(cx, "shared", tenant=PLATFORM)
+    cx.execute("UPDATE tenants_namespace SET share_group = %s WHERE digest = %s", (group, ns))
+    one, two = (Sim(n) for n in nodes)
+    rig.send(one.node, one.frame(add(ns, *range(6))))
+    rig.send(two.node, two.frame())
+    limit(cx, rig, tenant, 10 * BYTES)
+    assert of_both(rig, one, two, tenant) == 10 * BYTES
+    assert of(ask(rig, one), tenant) >= 6 * BYTES
+    held = "SELECT bytes::int FROM catalog_tenanttier WHERE tenant_id = %s AND tier = 'hbm' AND bytes > 0"
+    rig.tick(3)
+    assert rig.rows(held, tenant) == [(6 * BYTES,)]
+    assert rig.rows(held, PLATFORM) == rig.rows(held, member) == []
+    rig.open()  # another writer, before anybody speaks of the namespace
+    rig.tick(3)
+    assert rig.rows(held, tenant) == [(6 * BYTES,)]
+
+
+def of_both(rig, one, two, tenant):
+    return sum(of(ask(rig, sim), tenant) for sim in (one, two))

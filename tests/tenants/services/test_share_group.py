@@ -12,8 +12,8 @@ from kvconsole.infra.keystore import keystore, namespace_name
 from kvconsole.infra.rest import Problem
 from kvcore.keys import chain_keys, subkey
 from tenants import selectors, services
-from tenants.models import KeyLease, Namespace, ShareGroup, ShareMember
-from tests.tenants.making import a_model, a_namespace, a_tenant, principal, some
+from tenants.models import KeyLease, Namespace, ShareGroup, ShareMember, Tenant
+from tests.tenants.making import a_model, a_namespace, a_tenant, principal, some, unrecorded
 
 pytestmark = pytest.mark.django_db
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -34,7 +34,7 @@ def asked(of, *others, **fields):
 
 def a_group(owner, *others, **fields):
     group = asked(owner, *others, **fields)
-    return services.share_group_approve(group_id=group.id, actor=principal(None, "approver"), now=NOW)
+    return services.share_group_approve(group_id=group.id, actor=principal(None, "approver", at=NOW), now=NOW)
 
 
 def refused(code, call, **fields):
@@ -100,12 +100,13 @@ def test_a_name_is_given_once_while_its_group_lasts():
 
 def test_nobody_approves_what_they_asked_for_nor_twice_nor_what_is_not_there_nor_too_late():
     one, two = a_tenant(), a_tenant()
-    me, other = principal(None, "operator", "approver"), principal(None, "approver")
+    me, other = principal(None, "operator", "approver", at=NOW), principal(None, "approver", at=NOW)
     approve = services.share_group_approve
     group = asked(one, two, actor=me)
-    refused("approval-own", approve, group_id=group.id, actor=me)
-    refused("not-found", approve, group_id=one.id, actor=other)
-    refused("approval-expired", approve, group_id=group.id, actor=other, now=NOW + timedelta(days=8))
+    refused("approval-own", approve, group_id=group.id, actor=me, now=NOW)
+    refused("not-found", approve, group_id=one.id, actor=other, now=NOW)
+    late = NOW + timedelta(days=8)
+    refused("approval-expired", approve, group_id=group.id, actor=principal(None, "approver", at=late), now=late)
     assert approve(group_id=group.id, actor=other, now=NOW).state == "approved"
     refused("approval-decided", approve, group_id=group.id, actor=other, now=NOW)
     refused("approval-decided", services.share_group_deny, group_id=group.id, actor=other, now=NOW)
@@ -114,10 +115,20 @@ def test_nobody_approves_what_they_asked_for_nor_twice_nor_what_is_not_there_nor
 def test_a_person_is_the_same_with_a_token():
     one, two = a_tenant(), a_tenant()
     person = principal(None, "operator", "approver")
-    by_hand = Principal(kind="user", id=person.id, user_id=person.id, roles=person.roles)
+    by_hand = replace(person, user_id=person.id)
     by_token = Principal(kind="token", id="abc", user_id=person.id, roles=person.roles)
-    group = asked(one, two, actor=by_hand)
-    refused("approval-own", services.share_group_approve, group_id=group.id, actor=by_token)
+    group = asked(one, two, actor=by_token)
+    refused("approval-own", services.share_group_approve, group_id=group.id, actor=by_hand)
+    refused("person-needed", services.share_group_approve, group_id=group.id, actor=by_token)
+
+
+def test_a_service_account_asks_for_nothing_that_a_second_person_decides():
+    one, two = a_tenant(), a_tenant()
+    made, _ = services.person_create(
+        username=some("svc"), roles=["operator"], kind="service", how="none", actor=principal(None, "operator")
+    )
+    puppet = Principal(kind="token", id="abc", user_id=str(made.id), roles=frozenset({"operator"}))
+    refused("person-needed", lambda: asked(one, two, actor=puppet))
 
 
 def test_what_is_over_is_not_revoked_again():
@@ -135,7 +146,7 @@ def test_a_request_cannot_use_a_group_that_is_not_its_own_or_not_in_force():
     group = asked(one, two)
     resolve = services.namespace_resolve
     refused("share-group-inactive", resolve, tenant=one, model=model, share_group=group.name)
-    services.share_group_approve(group_id=group.id, actor=principal(None, "approver"), now=NOW)
+    services.share_group_approve(group_id=group.id, actor=principal(None, "approver", at=NOW), now=NOW)
     refused("not-found", resolve, tenant=third, model=model, share_group=str(group.id))
     refused("not-found", resolve, tenant=one, model=model, share_group="nothing")
     late = NOW + timedelta(days=30)
@@ -156,6 +167,36 @@ def test_what_must_be_erasable_apart_is_not_shared():
         )  # fmt: skip
     fine = services.namespace_resolve(tenant=one, model=model, share_group=group.name, session="s")
     assert services.namespace_resolve(tenant=two, model=model, share_group=group.name, subject="bob").id == fine.id
+
+
+@pytest.mark.parametrize("scope", ["tenant", "class", "session"])
+def test_what_has_a_data_class_is_not_shared_whatever_the_erasure_scope(scope):
+    one, two, model = a_tenant(erasure_scope=scope, classes=["restricted"]), a_tenant(), a_model()
+    group = a_group(one, two)
+    call = {"tenant": one, "model": model, "share_group": group.name}
+    refused("share-group-not-separable", services.namespace_resolve, **call, data_class="restricted")
+    if scope == "tenant":  # no request of it can be told from one of that class
+        refused("share-group-not-separable", services.namespace_resolve, **call)
+    else:
+        assert services.namespace_resolve(**call).data_class == ""
+    assert not Namespace.objects.filter(share_group=group.id, data_class="restricted").exists()
+
+
+@pytest.mark.parametrize("change", [{"isolation": "arena"}, {"residency": "eu"}, {"state": "closed"}])
+def test_who_changed_since_the_group_was_asked_for_is_not_approved(change):
+    one, two = a_tenant(), a_tenant()
+    here, elsewhere = asked(one, two), asked(one, two)
+    with unrecorded():  # past the service, which refuses that
+        Tenant.objects.filter(id=two.id).update(**change)
+    approver = principal(None, "approver")
+    refused("share-group-incompatible", services.share_group_approve, group_id=here.id, actor=approver, now=NOW)
+    approval = approvals.approval_of("share_group", str(elsewhere.id))
+    approvals.approval_decide(approval_id=approval.id, approve=True, actor=approver, now=NOW)
+    assert services.share_groups_sweep(now=NOW) == 1
+    states = [ShareGroup.objects.get(id=g.id).state for g in (here, elsewhere)]
+    assert states == ["awaiting_approval", "revoked"]
+    assert not ShareMember.objects.filter(state="approved").exists()
+    services.share_group_deny(group_id=here.id, actor=approver, now=NOW)
 
 
 # --- sharing ------------------------------------------------------------------------------
@@ -205,8 +246,8 @@ def test_what_nobody_decides_expires_and_what_is_decided_elsewhere_is_found():
     one, two = a_tenant(), a_tenant()
     forgotten, agreed, denied = (asked(one, two) for _ in "abc")
     for group, approve in ((agreed, True), (denied, False)):
-        approval = approvals.approval_of("share_group", str(group.id))
-        approvals.approval_decide(approval_id=approval.id, approve=approve, actor=principal(None, "approver"), now=NOW)
+        approval = approvals.approval_of("share_group", str(group.id), tenant_id=group.tenant_id)
+        approvals.approval_decide(approval_id=approval.id, approve=approve, actor=principal(None, "approver", at=NOW), now=NOW)
         assert ShareGroup.objects.get(id=group.id).state == "awaiting_approval"
     assert services.share_groups_sweep(now=NOW + timedelta(days=8)) == 3
     states = [ShareGroup.objects.get(id=g.id).state for g in (forgotten, agreed, denied)]
@@ -237,7 +278,7 @@ def test_row_level_security_follows_the_grant():
             return ShareGroup.objects.count(), ShareMember.objects.count(), shared
 
     assert [seen(t) for t in (one, two, third)] == [(1, 2, 0), (1, 1, 0), (0, 0, 0)]
-    services.share_group_approve(group_id=group.id, actor=principal(None, "approver"), now=NOW)
+    services.share_group_approve(group_id=group.id, actor=principal(None, "approver", at=NOW), now=NOW)
     with tenant_context(principal(two)):
         namespace = services.namespace_resolve(tenant=two.slug, model=model.name, share_group=group.name)
     assert [seen(t)[2] for t in (one, two, third)] == [1, 1, 0]
