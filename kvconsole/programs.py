@@ -40,7 +40,7 @@ PROGRAMS: Mapping[str, Program] = {
     "web": Program(
         (
             *("-m", "uvicorn", "kvconsole.asgi:application", "--host", "127.0.0.1", "--port", "{port}"),
-            *("--log-level", "warning", "--no-access-log", "--timeout-graceful-shutdown", "3"),
+            *("--log-level", "warning", "--no-access-log", "--no-proxy-headers", "--timeout-graceful-shutdown", "3"),
         ),
         roles=("operator", "tenant", "router"),
         secrets=("KVC_SECRET_KEY", "KVC_COMMANDER_TOKEN", "KVC_KEYSTORE_DIR"),

@@ -1,7 +1,8 @@
 """The log-in roles and the database, made by a superuser once: `python -m kvconsole.roles`.
 
 Reads KVC_DB_HOST, KVC_DB_PORT, KVC_DB_NAME, KVC_DB_SUPERUSER, and the passwords of all of them, each also as
-`<NAME>_FILE`. Running it again sets the passwords and changes nothing else.
+`<NAME>_FILE`. Running it again sets the passwords, and takes back what a database gives to everybody by itself
+(temporary tables, above all: a process does not start where kv_tenant could make one).
 """
 
 import re
@@ -13,6 +14,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from kvconsole.settings import outside
 from kvconsole.settings.env import Env
 
 ROLES = ("migrate", "tenant", "operator", "ingest", "router", "seq", "audit")
@@ -40,7 +42,8 @@ def statements(passwords: Mapping[str, str]) -> str:
 def make(env: Env) -> list[str]:
     """Roles and database exist as the environment says; returns what is wrong with it, then nothing was done."""
     name = env.text("KVC_DB_NAME", "kvconsole")
-    server = {"host": env.text("KVC_DB_HOST", "127.0.0.1"), "port": env.text("KVC_DB_PORT", "5432")}
+    host = env.text("KVC_DB_HOST", "127.0.0.1")
+    server = {"host": host, "port": env.text("KVC_DB_PORT", "5432"), **outside.database(env, host)}
     user, password = env.text("KVC_DB_SUPERUSER", "postgres"), env.text("KVC_DB_SUPERUSER_PASSWORD", None)
     passwords = {role: env.text(f"KVC_DB_{role.upper()}_PASSWORD", None) for role in ROLES}
     if env.problems:
@@ -54,7 +57,7 @@ def make(env: Env) -> list[str]:
         c.execute(text)
         if not c.execute("SELECT FROM pg_database WHERE datname = %s", (name,)).rowcount:
             c.execute(sql.SQL("CREATE DATABASE {} OWNER kv_owner TEMPLATE template0").format(sql.Identifier(name)))
-    # Default privileges are those of one database, so the script runs there too.
+    # Privileges are those of one database, so the script runs there too.
     with psycopg.connect(make_conninfo("", **server, dbname=name, user=user, password=password)) as c:
         c.execute(text)
     return []

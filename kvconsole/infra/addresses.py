@@ -5,17 +5,24 @@ import ipaddress
 from django.conf import settings
 from django.http import HttpRequest
 
+MOST_FORWARDED = 1024
+"""Characters that are read, from the end: the nearest hops are there."""
+
 
 def client_address(request: HttpRequest) -> str:
     """The address that calls: of the connection, or what the trusted proxies before it say, from the nearest on.
 
     What nobody trusted said of itself is not believed: the last address that a trusted proxy saw is the answer.
     """
-    hops = [x.strip() for x in request.headers.get("X-Forwarded-For", "").split(",") if x.strip()]
-    address = str(request.META.get("REMOTE_ADDR", ""))
-    while hops and within(address, settings.TRUSTED_PROXIES):
-        address = hops.pop()
-    return address
+    return origin(str(request.META.get("REMOTE_ADDR", "")), request.headers.get("X-Forwarded-For", ""))
+
+
+def origin(peer: str, forwarded: str) -> str:
+    """The address that calls, where `peer` is connected and said `forwarded` (X-Forwarded-For, "" = nothing)."""
+    hops = [x.strip() for x in forwarded[-MOST_FORWARDED:].split(",") if x.strip()]
+    while hops and within(peer, settings.TRUSTED_PROXIES):
+        peer = hops.pop()
+    return peer
 
 
 def within(address: str, networks: list[str]) -> bool:

@@ -48,6 +48,7 @@ def dsn(role: str, **overrides: str) -> str:
         "password": settings.DB_PASSWORDS[role],
         "application_name": f"kvc-{role}",
         "connect_timeout": "5",
+        **settings.DB_SSL,
     }
     return make_conninfo("", **{**parts, **overrides})
 

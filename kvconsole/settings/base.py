@@ -4,6 +4,7 @@ from pathlib import Path
 
 import plotly  # type: ignore[import-untyped]
 
+from kvconsole.settings import outside
 from kvconsole.settings.env import Env
 from kvconsole.settings.parts import *
 
@@ -24,7 +25,7 @@ COMMANDER_TOKEN = env.text("KVC_COMMANDER_TOKEN", "")
 COMMAND_KEY_FILE = env.text("KVC_COMMAND_KEY_FILE", "")
 AGENT_NETWORKS = env.items("KVC_AGENT_NETWORKS", "127.0.0.0/8")
 KEYSTORE_DIR = env.text("KVC_KEYSTORE_DIR", "")
-VALKEY_URL = env.text("KVC_VALKEY_URL", "redis://127.0.0.1:6379/0")
+VALKEY_URL = outside.verified(env.text("KVC_VALKEY_URL", "redis://127.0.0.1:6379/0"))
 SHARD = env.number("KVC_SHARD", 0)
 METRICS_TOKEN = env.text("KVC_METRICS_TOKEN", "")
 """Bearer that `/metrics` asks for; empty: open, for loopback."""
@@ -34,6 +35,7 @@ DB_ROLES = ("migrate", "tenant", "operator", "ingest", "router", "seq", "audit")
 DB_HOST = env.text("KVC_DB_HOST", "127.0.0.1")
 DB_PORT = env.text("KVC_DB_PORT", "5432")
 DB_NAME = env.text("KVC_DB_NAME", "kvconsole")
+DB_SSL = outside.database(env, DB_HOST)
 DB_ROLE = env.text("KVC_DB_ROLE", "operator")
 """The role of this process; `manage.py migrate` runs as `migrate`."""
 DB_PASSWORDS = {role: env.text(f"KVC_DB_{role.upper()}_PASSWORD", "") for role in DB_ROLES}
@@ -44,8 +46,9 @@ DB_POOL = env.number("KVC_DB_POOL", 0)
 
 
 def _database(role: str) -> dict[str, object]:
-    options: dict[str, object] = {"options": "-c role=kv_owner" if role == "migrate" else "-c statement_timeout=15s"}
-    options["connect_timeout"] = "5"  # a server that takes connections and says nothing is away too
+    said = "-c role=kv_owner" if role == "migrate" else "-c statement_timeout=15s"
+    options: dict[str, object] = {"options": f"{said} -c timezone=UTC"}
+    options |= {"connect_timeout": "5", **DB_SSL}  # a server that takes connections and says nothing is away too
     if DB_POOL:
         least = min(4, DB_POOL)  # made before they are needed
         options["pool"] = {"min_size": least, "max_size": DB_POOL, "timeout": 1.5}  # a page says within 2 s it is away
@@ -56,7 +59,7 @@ def _database(role: str) -> dict[str, object]:
         "NAME": DB_NAME,
         "USER": f"kv_{role}",
         "PASSWORD": DB_PASSWORDS[role],
-        "CONN_MAX_AGE": 0 if DB_POOL else 60,
+        "CONN_MAX_AGE": 0 if DB_POOL or role == "tenant" else 60,  # no tenant finds what another left in a session
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": options,
     }

@@ -2,6 +2,7 @@
 
 from urllib.parse import urlsplit
 
+from kvconsole.settings import outside
 from kvconsole.settings.base import *
 from kvconsole.settings.base import (
     ALLOWED_HOSTS,
@@ -9,6 +10,8 @@ from kvconsole.settings.base import (
     CONSOLE_URL,
     INGEST_URLS,
     SECRET_KEY,
+    TRUSTED_PROXIES,
+    VALKEY_URL,
     env,
 )
 
@@ -17,19 +20,14 @@ DEMO = False
 """A demonstration account in the database keeps `web` from starting (`kvconsole.plumbing.refuse_bad_start`), as does
 a key store or a metrics token that is not set: other processes need not be told of them."""
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
-
-def _speaks_plainly(url: str) -> bool:
-    parts = urlsplit(url)
-    return parts.scheme != "https" and parts.hostname not in LOOPBACK
-
-
 if len(SECRET_KEY) < 50 or SECRET_KEY.startswith(("development-only", "test-only", "django-insecure")):
     env.problems.append("KVC_SECRET_KEY is shorter than 50 characters or was made for development")
 if urlsplit(CONSOLE_URL).scheme != "https":
     env.problems.append(f"KVC_CONSOLE_URL must be https: {CONSOLE_URL}")
-env.problems += [f"plain HTTP off loopback: {url}" for url in (*INGEST_URLS, COMMANDER_URL) if _speaks_plainly(url)]
+BEHIND_PROXY = env.flag("KVC_BEHIND_PROXY")
+env.problems += outside.plain_http(*INGEST_URLS, COMMANDER_URL)
+env.problems += outside.broker(VALKEY_URL, plain=env.flag("KVC_VALKEY_PLAIN"))
+env.problems += outside.proxies(TRUSTED_PROXIES, behind=BEHIND_PROXY)
 if "*" in ALLOWED_HOSTS or urlsplit(CONSOLE_URL).hostname not in ALLOWED_HOSTS:
     env.problems.append("KVC_ALLOWED_HOSTS must name the host of KVC_CONSOLE_URL, and no wildcard")
 
@@ -40,7 +38,7 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = True
 SECURE_HSTS_PRELOAD = True
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = LANGUAGE_COOKIE_SECURE = True
 SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "__Host-kvc", "__Host-kvc-csrf"
-if env.flag("KVC_BEHIND_PROXY"):
+if BEHIND_PROXY:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 WHITENOISE_USE_FINDERS = False
 STORAGES = {

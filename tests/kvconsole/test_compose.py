@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -75,6 +76,20 @@ def test_ports_are_those_of_the_addresses() -> None:
     assert env["KVC_DB_PORT"] in SERVICES["postgres"]["command"]
 
 
+def test_who_calls_is_what_the_proxy_says_and_nobody_else() -> None:
+    """A published port is reached through the gateway of the network: from there alone X-Forwarded-For is believed."""
+    (place,) = COMPOSE["networks"]["default"]["ipam"]["config"]
+    for name in ("web", "ingest"):
+        env = plain(name)
+        assert env["KVC_BEHIND_PROXY"] == "on"
+        trusted = [ip_network(x.strip()) for x in env["KVC_TRUSTED_PROXIES"].split(",")]
+        assert trusted == [ip_network(place["gateway"])]
+        assert trusted[0].subnet_of(ip_network(place["subnet"]))
+    assert "networks" not in SERVICES["net"], "the default one"
+    assert "--no-proxy-headers" in OURS["web"]["command"], "our settings decide, not those of the server"
+    assert "--no-proxy-headers" in PROGRAMS["web"].arguments
+
+
 @pytest.mark.parametrize("name", list(OURS))
 def test_secrets_are_declared_given_and_used(name: str) -> None:
     service = OURS[name]
@@ -96,6 +111,7 @@ def test_a_service_is_given_what_it_uses_and_no_more(name: str) -> None:
     users = {
         "KVC_VALKEY_URL_FILE": {"web", "ingest", "worker", "beat"},
         "KVC_METRICS_TOKEN_FILE": {"web"},
+        "KVC_TRUSTED_PROXIES": {"web", "ingest"},
         "KVC_AGENT_NETWORKS": {"web", "worker"},
         "KVC_SECRET_KEY_FILE": set(DJANGO),
         "KVC_DB_HOST": {"roles", "migrate", "web", "ingest", "worker"},

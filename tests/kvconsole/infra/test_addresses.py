@@ -17,6 +17,7 @@ from kvconsole.infra.addresses import client_address, neighbourhood, within
         ("10.0.0.1", "10.0.0.3, 10.0.0.2", ["10.0.0.0/8"], "10.0.0.3"),
         ("10.0.0.1", "nonsense", ["10.0.0.0/8"], "nonsense"),
         ("", "1.2.3.4", ["10.0.0.0/8"], ""),
+        ("10.0.0.1", "6.6.6.6," * 1000 + "1.2.3.4", ["10.0.0.0/8"], "1.2.3.4"),
     ],
 )
 def test_only_trusted_proxies_are_believed(settings, remote, said, trusted, address):
