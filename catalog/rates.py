@@ -15,7 +15,7 @@ from django.db import connections
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from catalog.models import RateQuota
+from catalog.models import RateQuota, RateUse
 from kvconsole.infra.access import FLEET_PLANE, principal_of
 from kvconsole.infra.rest import Problem, add_codes, refuse
 
@@ -119,6 +119,30 @@ def deletion_take(tenant_id: UUID, *, now: datetime) -> None:
     if not _take(tenant_id, DELETIONS, second // 3600, 1, limit):
         detail = f"deletions_per_hour is {limit}, and all of this hour (UTC) are used."
         raise Problem("deletions-quota-exceeded", detail, retry_after_seconds=3600 - second % 3600)
+
+
+def rates_left(tenant_id: UUID, *, now: datetime) -> tuple[Limits, Limits]:
+    """The tenant's limits, and what is left of them in this second and this hour (UTC); None = no limit.
+
+    Processes take requests in small lots, so a little of what they took may not be used yet.
+    """
+    row = RateQuota.objects.using(FLEET_PLANE).filter(tenant_id=tenant_id).first()
+    if row is None:
+        return Limits(None, None), Limits(None, None)
+    second = int(now.timestamp())
+    taken = {
+        kind: count
+        for kind, window, count in RateUse.objects.using(FLEET_PLANE)
+        .filter(tenant_id=tenant_id)
+        .values_list("kind", "window", "taken")
+        if window == second // SECONDS[kind]
+    }
+    whole = Limits(row.requests_per_second, row.deletions_per_hour)
+    found = (
+        None if limit is None else max(0, limit - taken.get(kind, 0))
+        for limit, kind in zip(whole, (REQUESTS, DELETIONS), strict=True)
+    )
+    return whole, Limits(*found)
 
 
 def _take(tenant_id: UUID, kind: str, window: int, lot: int, limit: int) -> bool:

@@ -3,6 +3,7 @@
 What is listed is what the current plane shows; a tenant's own people get no row of another tenant.
 """
 
+import re
 from datetime import datetime
 from uuid import UUID
 
@@ -10,7 +11,11 @@ import msgspec
 from django.db.models import Q, QuerySet
 
 from tenants.constants import PLATFORM_TENANT
-from tenants.models import Namespace, Tenant
+from tenants.listing import Keys, Listing, listing
+from tenants.models import Namespace, ShareMember, Tenant
+
+NEWEST: Keys = (("-id", UUID),)
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 PAGE = 50
 
@@ -57,13 +62,6 @@ class NamespaceView(msgspec.Struct, frozen=True):
     created_at: datetime
 
 
-class NamespacePage(msgspec.Struct, frozen=True):
-    """Some namespaces of a tenant, the newest first; `after` asks for older ones, "" = there are none."""
-
-    items: list[NamespaceView]
-    after: str
-
-
 def tenants_page(*, search: str = "", after: str = "", before: str = "", limit: int = PAGE) -> TenantPage:
     """A page of tenants whose short or long name contains `search`; the platform is none of them."""
     found: QuerySet[Tenant] = Tenant.objects.exclude(id=PLATFORM_TENANT)
@@ -88,18 +86,45 @@ def tenant_view(slug: str) -> TenantView | None:
     return tenant_seen(found) if found else None
 
 
-def namespaces_page(*, tenant_id: UUID, after: str = "", limit: int = PAGE) -> NamespacePage:
-    """A page of the tenant's own namespaces, the newest first.
+def namespaces_page(
+    *, tenant_id: UUID, now: datetime, shared: bool = False, after: str = "", before: str = "", limit: int = PAGE
+) -> Listing:
+    """A page of namespaces, the newest first.
 
     Args:
-        after: id of the last one of the page before; anything else than an id is the first page.
+        now: grants that are over by then show nothing.
+        shared: those of share groups that the tenant may use now, instead of its own.
+        after, before: marks of the page, as of `tenants.listing.listing`.
+        limit: namespaces of a page.
     """
-    found = Namespace.objects.filter(tenant_id=tenant_id).select_related("model", "adapter")
-    if at := _uuid(after):
-        found = found.filter(id__lt=at)
-    rows = list(found.order_by("-id")[: limit + 1])
-    more, rows = len(rows) > limit, rows[:limit]
-    return NamespacePage([_namespace(n) for n in rows], str(rows[-1].id) if more else "")
+    rows = _shared(tenant_id, now) if shared else Namespace.objects.filter(tenant_id=tenant_id)
+    rows = rows.select_related("model", "adapter")
+    found = listing(rows, keys=NEWEST, after=after, before=before, limit=limit)
+    return Listing([_namespace(n) for n in found.items], found.after, found.before)
+
+
+def namespaces_named(*, tenant_id: UUID, text: str, now: datetime, limit: int = 20) -> list[NamespaceView]:
+    """The namespaces that somebody means: the one of this id or digest, else those of the tenant with this label.
+
+    An id or digest may be of any namespace that the current plane shows; labels are those of the tenant's own
+    namespaces and of share groups that it may use now, newest first.
+    """
+    rows = Namespace.objects.select_related("model", "adapter")
+    if _DIGEST.fullmatch(text):
+        found = list(rows.filter(digest=bytes.fromhex(text))[:1])
+    elif at := _uuid(text):
+        found = list(rows.filter(id=at)[:1])
+    else:
+        found = list(rows.filter(tenant_id=tenant_id, label=text).order_by("-id")[:limit])
+        shared = _shared(tenant_id, now).select_related("model", "adapter").filter(label=text)
+        found += list(shared.order_by("-id")[: limit - len(found)])
+    return [_namespace(n) for n in found]
+
+
+def _shared(tenant_id: UUID, now: datetime) -> QuerySet[Namespace]:
+    """Namespaces of the groups that the tenant may use now."""
+    held = ShareMember.objects.filter(tenant_id=tenant_id, state="approved", expires_at__gt=now)
+    return Namespace.objects.filter(tenant_id=PLATFORM_TENANT, share_group__in=held.values("group_id"))
 
 
 def _uuid(text: str) -> UUID | None:

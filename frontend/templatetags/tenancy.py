@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django import template
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
@@ -13,6 +13,7 @@ from frontend.templatetags.console import tier_bar, word
 from frontend.tenancy.forms import Form
 from frontend.tenancy.pictures import Step
 from frontend.tenancy.wording import FIELDS
+from frontend.wording import TIERS
 
 register = template.Library()
 
@@ -56,6 +57,21 @@ def quota_bar(step: Step) -> SafeString:
         step.tier, step.used_bytes, step.limit_bytes or 1, step.mark, None, label=step.label,
         veiled=step.used_bytes is None,
     )  # fmt: skip
+
+
+@register.inclusion_tag("frontend/tenancy/_rule.html")
+def rule(of: Any) -> dict[str, Any]:
+    """The rule of a data class on one line: tiers, regions, protection."""
+    tiers = None if of.tiers is None else [t for t in TIERS if t in of.tiers]
+    regions = None if of.regions is None else sorted(of.regions)
+    return {"tiers": tiers, "regions": regions, "protection": of.min_protection}
+
+
+@register.simple_tag
+def typed_fields(form: Form) -> SafeString:
+    """All that was typed, hidden, so that the second step posts exactly what the first one checked."""
+    pairs = [(n, v) for n, value in form.given.items() for v in (value if isinstance(value, list) else [value])]
+    return format_html_join("", '<input type="hidden" name="{}" value="{}">', pairs)
 
 
 @register.filter

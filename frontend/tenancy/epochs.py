@@ -19,6 +19,7 @@ from frontend import formats
 from frontend.sentences import fill
 from frontend.tenancy import forms
 from frontend.tenancy.forms import Form
+from frontend.tenancy.lists import Page
 from frontend.tenancy.pages import may
 from frontend.tenancy.sentences import together
 from kvconsole.infra.access import Principal
@@ -28,6 +29,7 @@ from tenants.reading import Point, RolloutEpoch, RolloutView
 QUICK = (0, 10, 50, 100)
 """Shares of the newest epoch that are offered at a click."""
 MOST_USES = 30
+SHOWN_MODELS = 50
 
 
 def address(name: str) -> str:
@@ -45,15 +47,17 @@ def model_or_404(name: str) -> Any:
 
 def page(now: datetime, query: QueryDict, principal: Principal | None) -> dict[str, Any]:
     """All models, and one of them with everything."""
-    models = reading.models()
-    wanted = query.get("model", "")
+    acts = may(principal, "page-rollout", "page-epoch-new", "page-model-new", "page-adapter-new")
+    listed = models_page(query)
+    wanted, models = query.get("model", ""), listed["models"]
     chosen = model_or_404(wanted) if wanted else selectors.model_by_name(models[0].name) if models else None
     if chosen is None:
         empty = fill(_("<b>No model is registered.</b> Namespaces are made for models, so nothing can be cached yet."))
-        return {"models": models, "model": None, "answer": empty}
+        hidden = fill(_("No model has “{search}” in its name."), search=listed["search"])
+        return {**listed, "model": None, "answer": hidden if listed["search"] else empty, "may": acts}
     view, line = reading.rollout(chosen, now=now), reading.lineage(chosen)
     return {
-        "models": models,
+        **listed,
         "model": line.model,
         "groups": chosen.per_group,
         "line": line,
@@ -65,8 +69,25 @@ def page(now: datetime, query: QueryDict, principal: Principal | None) -> dict[s
         "points": points(view),
         "stale": stale(view.epochs),
         "answer": sentence(view),
-        "may": may(principal, "page-rollout"),
+        "may": acts,
     }
+
+
+def models_page(query: QueryDict) -> dict[str, Any]:
+    """A page of models by name, and the addresses of its neighbours; the chosen model stays chosen."""
+    search, after, before = (query.get(name, "").strip()[:200].replace("\0", "") for name in ("q", "after", "before"))
+    found = reading.models(limit=SHOWN_MODELS + 1, after="" if before else after, before=before, search=search)
+    more = len(found) > SHOWN_MODELS
+    models = (found[1:] if before else found[:-1]) if more else found
+    kept = {name: query[name] for name in ("model", "q") if query.get(name)}
+
+    def link(name: str, there: bool) -> str:
+        at = models[-1 if name == "after" else 0].name if models else ""
+        return f"?{urlencode({**kept, name: at})}#models" if there and at else ""
+
+    older, newer = (True, more) if before else (more, bool(after))
+    page = Page(models, link("after", older), link("before", newer))
+    return {"models": models, "search": search, "models_page": page}
 
 
 def _joined(held: Sequence[RolloutEpoch], views: Sequence[Any]) -> list[tuple[RolloutEpoch, Any]]:

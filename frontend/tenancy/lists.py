@@ -9,6 +9,7 @@ from django.http import QueryDict
 
 from tenants import reading
 from tenants.accounts import selectors as accounts
+from tenants.directory import namespaces_page
 from tenants.listing import ACTIVE_FIRST, BY_NAME, Keys, Listing, listing
 
 
@@ -43,6 +44,14 @@ def groups(query: QueryDict, now: datetime, *, tenant_id: UUID | None = None) ->
     return _addressed(
         query, "groups", reading.share_groups_page(now=now, tenant_id=tenant_id, after=after, before=before)
     )
+
+
+def namespaces(query: QueryDict, now: datetime, *, tenant_id: UUID, shared: bool = False) -> Page:
+    """A tenant's own namespaces, or those of share groups that it may use now; the newest first."""
+    name = "shared" if shared else "spaces"
+    after, before = _asked(query, name)
+    found = namespaces_page(tenant_id=tenant_id, now=now, shared=shared, after=after, before=before)
+    return _addressed(query, name, found)
 
 
 def _page(query: QueryDict, name: str, rows: Any, keys: Keys, shown: Callable[[list[Any]], list[Any]]) -> Page:

@@ -6,21 +6,22 @@ answer on their plane, without nodes, addresses or totals of the fleet. Called b
 
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from django.http import QueryDict
 
 from catalog.classes import class_rules_view
 from catalog.dedication import nodes_dedicated
 from catalog.quotas import QuotaView, quota_view
+from catalog.rates import rates_left
 from catalog.standing import Standing, standings
 from catalog.usage import UsageView, usage_view
 from frontend import formats, wording
 from frontend.tenancy import lists, pictures, sentences
+from frontend.tenancy.spaces import spaces
 from frontend.tenancy.wording import SPANS, USAGE_UNITS
 from kvconsole.infra.access import Principal, rule_for
 from tenants import reading
-from tenants.directory import TenantView, namespaces_page, tenants_page
+from tenants.directory import TenantView, tenants_page
 from tenants.placing import tenant_place
 
 
@@ -92,19 +93,15 @@ def body(now: datetime, view: TenantView, query: QueryDict) -> dict[str, Any]:
         "people": lists.people(query, "people", tenant_id=view.id),
         "tokens": lists.tokens(query, now, tenant_id=view.id),
         "groups": lists.groups(query, now, tenant_id=view.id),
-        "namespaces": namespaces_page(tenant_id=view.id, after=query.get("after", "")),
-        "explained": explained(query, view.id),
-        "a": query.get("a", ""),
-        "b": query.get("b", ""),
+        **rates(now, view),
+        **spaces(now, view, query),
     }
 
 
-def explained(query: QueryDict, tenant_id: UUID) -> Any:
-    """Why two namespaces do not share, "unknown" where one of them is not there for the caller, None if not asked."""
-    a, b = query.get("a", ""), query.get("b", "")
-    if not a or not b:
-        return None
-    return reading.explanation(a[:64], b[:64]) or "unknown"
+def rates(now: datetime, view: TenantView) -> dict[str, Any]:
+    """How often the tenant may ask and delete, and what is left of it now."""
+    whole, left = rates_left(view.id, now=now)
+    return {"tenant": view, "rates": whole, "left": left}
 
 
 def kpis(use: UsageView, quotas: QuotaView, steps: list[pictures.Step]) -> list[dict[str, Any]]:
@@ -136,5 +133,7 @@ def tenant(now: datetime, view: TenantView, query: QueryDict, principal: Princip
 
 def portal(now: datetime, view: TenantView, query: QueryDict, principal: Principal | None) -> dict[str, Any]:
     """One tenant, as its own people see it."""
-    acts = may(principal, "page-person-new", "page-token-new")
-    return {**body(now, view, query), "may": acts, "fleet_view": False}
+    acts = may(principal, "page-person-new", "page-token-new", "page-adapter-new")
+    own = principal is not None and principal.tenant_id == view.id
+    adapters = reading.adapters_of(view.id)
+    return {**body(now, view, query), "may": acts, "adapters": adapters, "own": own, "fleet_view": False}

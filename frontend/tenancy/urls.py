@@ -6,7 +6,7 @@ Forms that give rights ask for a fresh proof before they are filled in, so that 
 from functools import partial
 from typing import Any
 
-from frontend.tenancy import people_views, views, wall_views
+from frontend.tenancy import people_views, register_views, views, wall_views
 from kvconsole.infra.access import audited, counted, route
 
 FLEET = ("viewer", "operator", "destructive-operator", "approver", "auditor")
@@ -19,6 +19,9 @@ TOKENS: dict[str, Any] = {"step_up": True, "scope": "tokens:manage"}
 TENANTS: dict[str, Any] = {"scope": "tenants"}
 DECIDE = audited("approver", step_up=True, person=True)
 OPERATED: dict[str, Any] = {"GET": counted("operator", **TENANTS), "POST": audited("operator", **TENANTS)}
+MODELS: dict[str, Any] = {
+    "GET": counted("operator", scope="models"), "POST": audited("operator", scope="models"),
+}  # fmt: skip
 urlpatterns = [
     route("tenants", views.tenants, "page-tenants", GET=counted(*FLEET)),
     route("new-tenant", views.tenant_new, "page-tenant-new", **OPERATED),
@@ -40,11 +43,22 @@ urlpatterns = [
         GET=counted("destructive-operator"), POST=audited("destructive-operator", step_up=True),
     ),
     route("epochs", views.models, "page-epochs", GET=counted(*FLEET, scope="models")),
+    route("epochs/new", register_views.epoch_new, "page-epoch-new", **MODELS),
+    route("models/new", register_views.model_new, "page-model-new", **MODELS),
+    route(
+        "models/new/check", partial(register_views.model_new, checking=True), "page-model-check",
+        POST=counted("operator", scope="models"),
+    ),
+    route(
+        "adapters/new", register_views.adapter_new, "page-adapter-new",
+        GET=counted("operator", "tenant-admin"), POST=audited("operator", "tenant-admin"),
+    ),
     route(
         "epochs/rollout", views.rollout, "page-rollout",
         GET=counted("operator", scope="models"), POST=audited("operator", scope="models"),
     ),
     route("t/<str:slug>", views.portal, "page-portal", GET=counted(*OWN, *FLEET, **TENANTS)),
+    route("t/<str:slug>/rates", views.rates, "page-rates", GET=counted(*OWN, *FLEET, **TENANTS)),
     route("settings", people_views.settings, "page-settings", GET=counted(*FLEET, scope="people")),
     route(
         "people/new", people_views.person_new, "page-person-new",

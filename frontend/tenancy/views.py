@@ -59,6 +59,12 @@ def portal(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 @never_cache
+def rates(request: HttpRequest, slug: str) -> HttpResponse:
+    """What is left of a tenant's rates: the part of its page that moves by itself."""
+    return render(request, "frontend/tenancy/_rates.html", pages.rates(timezone.now(), tenant_or_404(slug)))
+
+
+@never_cache
 def tenant_new(request: HttpRequest) -> HttpResponse:
     """A tenant is made; asked with `check` it is only checked."""
     data, making = (request.POST, True) if request.method == "POST" else (request.GET, False)

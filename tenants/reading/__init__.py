@@ -21,6 +21,7 @@ from tenants.reading.families import (
 )
 from tenants.reading.groups import (
     GroupView,
+    group_names,
     group_view,
     share_group,
     share_groups,
@@ -46,6 +47,7 @@ __all__ = [
     "adapters_of",
     "epochs_of",
     "explanation",
+    "group_names",
     "group_view",
     "lineage",
     "models",

@@ -1,6 +1,6 @@
 """Reads share groups as who asks may see them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -92,6 +92,12 @@ def _groups(tenant_id: UUID | None) -> QuerySet[ShareGroup]:
     if tenant_id is not None:
         rows = rows.filter(id__in=ShareMember.objects.filter(tenant_id=tenant_id).values("group_id"))
     return rows
+
+
+def group_names(ids: Collection[UUID]) -> dict[UUID, str]:
+    """What these groups are called: owner and name."""
+    rows = ShareGroup.objects.filter(id__in=ids).values_list("id", "owner_slug", "name") if ids else ()
+    return {id_: f"{owner}/{name}" for id_, owner, name in rows}
 
 
 def share_group(group_id: UUID, *, now: datetime) -> GroupView | None:
