@@ -5,6 +5,7 @@ message above 64 KiB.
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from typing import Any
@@ -28,7 +29,13 @@ MESSAGES_PER_SECOND = 20
 TOPICS_MAX = 32
 CHECK_SECONDS = 20.0
 """Rights are promised to hold for no longer than 30 s: the rest is for the look-up and a slow loop."""
+RETRY_SECONDS = 1.0
+"""Between look-ups that failed."""
+UNHEARD_SECONDS = 30.0
+"""Since the last answer: whose rights cannot be looked up for so long has none."""
 MALFORMED, ENDED, FORBIDDEN, TOO_MANY, TOO_LARGE = 4400, 4401, 4403, 1008, 1009
+
+log = logging.getLogger(__name__)
 
 
 class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,17 +156,33 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def watch(self) -> None:
         """Rights are those of now: a topic that is no longer allowed ends, and so does the socket with its session."""
+        heard, pause = time.monotonic(), CHECK_SECONDS
         while True:
-            await asyncio.sleep(CHECK_SECONDS)
-            self.principal = await self.who()
+            await asyncio.sleep(pause)
+            try:
+                async with asyncio.timeout(max(0.0, heard + UNHEARD_SECONDS - time.monotonic())):
+                    self.principal = await self.who()
+            except Exception as e:  # whatever it was: a task that ended by it would leave the socket unwatched for ever
+                if time.monotonic() - heard < UNHEARD_SECONDS:
+                    pause = RETRY_SECONDS
+                    continue
+                log.warning("a socket ends: its rights could not be looked up for %g s (%s)", UNHEARD_SECONDS, type(e))
+                self.principal = None
+            heard, pause = time.monotonic(), CHECK_SECONDS
             if self.principal is None:
-                await self.close(ENDED)
+                await self.end()
                 return
             if self.reader is None:
                 return
             for topic in [t for t in self.reader.places if not self.may(t)]:
                 self.reader.leave(topic)
                 await self.refuse(topic, "no-such-topic")
+
+    async def end(self) -> None:
+        """Nothing more is sent, whether or not the client hears that the session is over."""
+        if self.reader:
+            self.reader.close()
+        await self.close(ENDED)
 
     async def disconnect(self, code: int) -> None:
         """Nothing of the socket remains."""

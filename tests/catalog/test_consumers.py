@@ -7,6 +7,7 @@ import json
 import time
 from datetime import UTC, datetime
 
+import psycopg
 import pytest
 from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
@@ -21,6 +22,7 @@ from catalog.consumers import websocket_urlpatterns
 from kvconsole.infra import live, nudge
 from tests.catalog.ingest.conftest import planted, rig  # noqa: F401  (fixtures)
 from tests.catalog.ingest.rig import Rig, Sim, add, plant_namespace, plant_node
+from tests.conftest import TEST_DATABASE
 from tests.tenants.making import a_tenant, a_user
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -250,6 +252,64 @@ def test_an_idle_session_ends_its_socket_and_rights_hold_for_less_than_30_s(monk
         session["kvc.begun"] = session["kvc.seen"] = time.time() - settings.SESSION_IDLE_SECONDS - 1
         await sync_to_async(session.save)()
         assert await closed(socket) == consumers.ENDED
+
+    run(test)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Rights are looked up often, and may be unknown for little more than a second."""
+    monkeypatch.setattr(consumers, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(consumers, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(consumers, "UNHEARD_SECONDS", 1.5)
+
+
+def test_nobody_hears_for_longer_than_promised_what_cannot_be_looked_up():
+    assert consumers.CHECK_SECONDS < consumers.UNHEARD_SECONDS <= 30.0
+
+
+def test_a_look_up_that_fails_is_made_again(planted, quick):
+    """The table is gone for a moment; the socket lives on, and is still watched: a suspension ends it."""
+    session, user = a_session()
+
+    async def test():
+        socket = talk(session)
+        await socket.connect()
+        await socket.send_json_to({"subscribe": ["tiles"]})
+        await said(socket)
+        away = "ALTER TABLE django_session RENAME TO django_session_away"
+        await asyncio.to_thread(planted.execute, away)
+        await asyncio.sleep(0.8)
+        await asyncio.to_thread(planted.execute, "ALTER TABLE django_session_away RENAME TO django_session")
+        await asyncio.sleep(2.0)
+        assert "live-check" in {t.get_name() for t in asyncio.all_tasks()}
+        await asyncio.to_thread(planted.execute, "UPDATE tenants_user SET is_active = false WHERE id = %s", (user.pk,))
+        assert await closed(socket) == consumers.ENDED
+
+    run(test)
+
+
+@pytest.mark.parametrize("how", ["fails", "says nothing"])
+def test_a_socket_ends_when_its_rights_cannot_be_looked_up(planted, postgres, quick, how):
+    session, _ = a_session()
+
+    async def test():
+        socket = talk(session)
+        await socket.connect()
+        await socket.send_json_to({"subscribe": ["tiles"]})
+        await said(socket)
+        begun = time.monotonic()
+        if how == "fails":
+            await asyncio.to_thread(planted.execute, "ALTER TABLE django_session RENAME TO django_session_away")
+        else:
+            lock = psycopg.connect(postgres.superuser_dsn(TEST_DATABASE))
+            await asyncio.to_thread(lock.execute, "LOCK TABLE django_session IN ACCESS EXCLUSIVE MODE")
+        try:
+            assert await closed(socket) == consumers.ENDED
+            assert time.monotonic() - begun < 4
+        finally:
+            if how == "says nothing":
+                lock.close()
 
     run(test)
 

@@ -51,13 +51,22 @@ function open() {
   socket.onclose = (event) => {
     socket = null;
     if (paused) return;
-    if (event.code === 4401 || event.code === 4403) { location.reload(); return; }
-    if (!lostAt) lostAt = Date.now();
-    const wait = BACKOFF_MS[Math.min(tries, BACKOFF_MS.length - 1)] * (0.75 + Math.random() / 2);
-    tries += 1;
-    clearTimeout(timer);
-    timer = setTimeout(open, wait);
+    if (event.code === 4401 || event.code === 4403) over(); else again();
   };
+}
+
+function again() {
+  if (!lostAt) lostAt = Date.now();
+  const wait = BACKOFF_MS[Math.min(tries, BACKOFF_MS.length - 1)] * (0.75 + Math.random() / 2);
+  tries += 1;
+  clearTimeout(timer);
+  timer = setTimeout(open, wait);
+}
+
+/** The session is over, or nobody can tell whether it is: the page is left only where the console answers. */
+async function over() {
+  const got = await fetch(location, { method: 'HEAD', redirect: 'manual', signal: AbortSignal.timeout(ANSWER_MS) }).catch(() => null);
+  if (got && got.status < 500) location.reload(); else again();
 }
 
 function take(frame) {
