@@ -36,9 +36,9 @@ def approvals(state: str | None = None) -> QuerySet[Approval]:
     return Approval.objects.filter(state=state) if state else Approval.objects.all()
 
 
-def approval_of(kind: str, object_id: str) -> Approval | None:
-    """The approval that this object waits or waited for."""
-    return Approval.objects.filter(kind=kind, object_id=object_id).first()
+def approval_of(kind: str, object_id: str, *, tenant_id: UUID) -> Approval | None:
+    """The approval that this object of the tenant waits or waited for; nobody else's row speaks for it."""
+    return Approval.objects.filter(tenant_id=tenant_id, kind=kind, object_id=object_id).first()
 
 
 def approval_state(approval: Approval, now: datetime) -> str:
@@ -139,9 +139,10 @@ def approval_decide(*, approval_id: UUID, approve: bool, actor: Principal, now: 
     return found
 
 
-def approval_withdraw(*, kind: str, object_id: str, now: datetime) -> None:
-    """An open approval of the object is of no use any more; in the transaction of the caller, with its event."""
-    Approval.objects.filter(kind=kind, object_id=object_id, state="open").update(state="withdrawn", decided_at=now)
+def approval_withdraw(*, kind: str, object_id: str, tenant_id: UUID, now: datetime) -> None:
+    """An open approval of the tenant's object is of no use any more; in the caller's transaction, with its event."""
+    rows = Approval.objects.filter(tenant_id=tenant_id, kind=kind, object_id=object_id, state="open")
+    rows.update(state="withdrawn", decided_at=now)
 
 
 def _wake_owner(kind: str, object_id: str) -> None:

@@ -103,7 +103,8 @@ class Approval(models.Model):
             models.UniqueConstraint(fields=["tenant_id", "kind", "object_id"], name="audit_approval_object"),
             models.CheckConstraint(
                 name="audit_approval_two_persons",
-                condition=~Q(state__in=("approved", "denied")) | ~Q(decided_by=models.F("requested_by")),
+                condition=~Q(state__in=("approved", "denied"))
+                | (~Q(decided_by=models.F("requested_by")) & ~Q(decided_by="")),
             ),
         ]
         indexes = [models.Index(fields=["state", "id"], name="audit_approval_state")]

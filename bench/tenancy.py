@@ -56,7 +56,7 @@ def run(quick: bool) -> Iterator[Figure]:
 
 
 def _tokens(site: Site, count: int) -> Iterator[Figure]:
-    """Who is behind a token: in PostgreSQL, as both planes; and as the middleware asks, beyond an empty round trip."""
+    """Who is behind a token: in PostgreSQL, as two roles; and as the middleware asks, beyond an empty round trip."""
     from kvconsole.infra import sql
     from tenants import tokens
     from tenants.selectors import known_token
@@ -64,7 +64,7 @@ def _tokens(site: Site, count: int) -> Iterator[Figure]:
     known = [site.token("tenant-member", tenant=site.tenant) for _ in range(50)]
     parsed = [p for t in known if (p := tokens.parse(t))]
     inside = {}
-    for role in ("operator", "tenant"):
+    for role in ("operator", "ingest"):
         with psycopg.connect(sql.dsn(role)) as c:
             times = [_inside(c, parsed, 20) for _ in range(max(10, count // 100))]
             inside[role] = round(statistics.median(times) * 1000, 4)

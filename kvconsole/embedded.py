@@ -70,6 +70,8 @@ class Postgres(Server):
                     sql.Identifier(name), sql.Identifier(template or "template1")
                 )
             )
+            # What a database gives to everybody is not copied with the template, see `roles.sql`.
+            c.execute(sql.SQL("REVOKE CREATE, TEMPORARY ON DATABASE {} FROM PUBLIC").format(sql.Identifier(name)))
 
     def drop_database(self, name: str) -> None:
         """The database is gone, whoever was connected."""

@@ -80,6 +80,7 @@ class Migration(migrations.Migration):
                  router=WRITE + READ, seq=WRITE + "SELECT", audit="SELECT"),
         *protect("audit_pending", tenant=None, seq="SELECT, DELETE", audit="SELECT"),
         *protect("audit_producer", tenant=None, seq="SELECT", audit="SELECT"),
+        *protect("audit_tenantref"),
         *protect("audit_idempotency", tenant_may="SELECT, INSERT, UPDATE (status, response)",
                  operator="SELECT, INSERT, UPDATE (status, response), DELETE"),
     ]

@@ -36,7 +36,10 @@ class Migration(migrations.Migration):
                         name="audit_approval_two_persons",
                         condition=models.Q(
                             models.Q(("state__in", ("approved", "denied")), _negated=True),
-                            models.Q(("decided_by", models.F("requested_by")), _negated=True),
+                            models.Q(
+                                models.Q(("decided_by", models.F("requested_by")), _negated=True),
+                                models.Q(("decided_by", ""), _negated=True),
+                            ),
                             _connector="OR",
                         ),
                     ),
@@ -44,8 +47,14 @@ class Migration(migrations.Migration):
                 "indexes": [models.Index(fields=["state", "id"], name="audit_approval_state")],
             },
         ),
-        *protect("audit_approval", tenant_may="SELECT, INSERT, UPDATE (state, reason, decided_at)", operator=(
-            "SELECT, INSERT, UPDATE (state, decided_by, decided_at, reason)")),
+        # A tenant decides nothing: it only takes back what waits for a decision.
+        *protect("audit_approval", tenant_may="SELECT (id, tenant_id, kind, object_id, state), UPDATE (state, decided_at)",
+                 operator="SELECT, INSERT, UPDATE (state, decided_by, decided_at, reason)"),
+        migrations.RunSQL(
+            "CREATE POLICY withdrawn ON audit_approval AS RESTRICTIVE FOR UPDATE TO kv_tenant"
+            " USING (state = 'open') WITH CHECK (state = 'withdrawn')",
+            migrations.RunSQL.noop,
+        ),
         *tenant_keys("audit_approval"),
         audited("audit_approval"),
     ]

@@ -7,13 +7,14 @@ from django.db import connections
 
 from kvconsole.infra import sql
 
-DEFINERS = frozenset({"tenants_lookup", "tenant_now"})
-"""The functions with their owner's rights that the tenant's role may call."""
+DEFINERS = frozenset({"tenant_now"})
+"""The functions with their owner's rights that the tenant's role may call; the look-up is not among them."""
 ABOUT_TABLES = (
     ("unforced", "table {} has a tenant but no forced row-level security"),
     ("unsealed", "table {} is open to kv_tenant without a policy on the sealed tenant"),
     ("open", "{} is open to kv_tenant and no policy narrows it"),
     ("oracles", "key {} does not begin with the tenant and kv_tenant can provoke its check"),
+    ("unpinned", "function {} has no search_path of its own, which is pg_catalog, pg_temp"),
 )
 
 

@@ -15,7 +15,18 @@ SELECT 'is privileged, or a member of another role' FROM pg_roles r WHERE r.roln
 UNION ALL
 SELECT 'may make schemas' WHERE has_database_privilege('kv_tenant', current_database(), 'CREATE')
 UNION ALL
-SELECT 'may make tables' WHERE has_schema_privilege('kv_tenant', 'public', 'CREATE')
+SELECT 'may make temporary tables and types: run python -m kvconsole.roles again'
+ WHERE has_database_privilege('kv_tenant', current_database(), 'TEMPORARY')
+UNION ALL
+SELECT 'may make tables in ' || n.nspname FROM pg_namespace n
+ WHERE has_schema_privilege('kv_tenant', n.oid, 'CREATE')
+UNION ALL
+SELECT 'has a default of its own: ' || x FROM pg_db_role_setting s, unnest(s.setconfig) x
+ WHERE s.setrole = 'kv_tenant'::regrole AND s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
+   AND x <> 'track_activities=off'
+UNION ALL
+SELECT 'shows other sessions its queries: track_activities is not off' WHERE NOT EXISTS (
+  SELECT FROM pg_db_role_setting s WHERE s.setrole = 'kv_tenant'::regrole AND 'track_activities=off' = ANY (s.setconfig))
 
 -- name: unforced
 -- Tables with a tenant (the column tenant_id, or the table of tenants) that are not under forced RLS.
@@ -94,3 +105,10 @@ ORDER BY 1
 SELECT p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
 WHERE n.nspname = 'public' AND p.prosecdef AND p.prorettype <> 'trigger'::regtype
   AND has_function_privilege('kv_tenant', p.oid, 'EXECUTE') ORDER BY 1
+
+-- name: unpinned
+-- Functions with their owner's rights, and triggers, that look for names where the caller's search_path says.
+SELECT p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+WHERE n.nspname = 'public' AND (p.prosecdef OR p.prorettype = 'trigger'::regtype)
+  AND NOT coalesce(p.proconfig, '{}') && ARRAY['search_path=pg_catalog, pg_temp']
+ORDER BY 1

@@ -4,14 +4,17 @@
 -- backend, under a key that only the console's own roles can read. Whoever runs SQL as kv_tenant can set the
 -- parameter, but no value that another tenant's rows answer to. kvconsole.infra.sql.enter makes it.
 -- May run again: nothing is lost.
-CREATE TABLE IF NOT EXISTS tenant_seal (
+--
+-- Here and in every function that runs with its owner's rights, in a policy or in a trigger: names are looked for in
+-- pg_catalog alone (pg_temp is named last, as it would come first otherwise), ours are written with their schema.
+CREATE TABLE IF NOT EXISTS public.tenant_seal (
   one       boolean PRIMARY KEY DEFAULT true CHECK (one),
   key       bytea NOT NULL CHECK (octet_length(key) = 32),
   inner_key bytea NOT NULL,
   outer_key bytea NOT NULL
 );
-REVOKE ALL ON tenant_seal FROM PUBLIC, kv_tenant;
-GRANT SELECT (key) ON tenant_seal TO kv_operator, kv_router;
+REVOKE ALL ON public.tenant_seal FROM PUBLIC, kv_tenant;
+GRANT SELECT (key) ON public.tenant_seal TO kv_operator, kv_router;
 
 -- HMAC's two keys are made once: the key, padded with zeros to 64 bytes, xor 0x36 and xor 0x5c.
 DO $$
@@ -25,12 +28,13 @@ BEGIN
     i := set_byte(i, n, get_byte(i, n) # 54);
     o := set_byte(o, n, get_byte(o, n) # 92);
   END LOOP;
-  INSERT INTO tenant_seal (key, inner_key, outer_key) VALUES (k, i, o) ON CONFLICT DO NOTHING;
+  INSERT INTO public.tenant_seal (key, inner_key, outer_key) VALUES (k, i, o) ON CONFLICT DO NOTHING;
 END $$;
 
 -- The tenant, or NULL: nothing was said, or what was said is forged, another backend's, or more than 30 s older than
 -- this transaction. Reads one row; policies call it once a query.
-CREATE OR REPLACE FUNCTION tenant_now() RETURNS uuid LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER AS $$
+CREATE OR REPLACE FUNCTION public.tenant_now() RETURNS uuid LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   said text := pg_catalog.current_setting('kv.context', true);
   keys record;
@@ -50,19 +54,21 @@ BEGIN
 END $$;
 
 -- The tenant and the platform, whose shared rows it may read; nothing where there is no tenant.
-CREATE OR REPLACE FUNCTION tenant_readable() RETURNS uuid[] LANGUAGE plpgsql STABLE PARALLEL RESTRICTED AS $$
+CREATE OR REPLACE FUNCTION public.tenant_readable() RETURNS uuid[] LANGUAGE plpgsql STABLE PARALLEL RESTRICTED
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   tenant uuid := public.tenant_now();
 BEGIN
   RETURN CASE WHEN tenant IS NULL THEN '{}'::uuid[]
               ELSE ARRAY[tenant, '00000000-0000-7000-8000-000000000001'::uuid] END;
 END $$;
-REVOKE ALL ON FUNCTION tenant_now(), tenant_readable() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION tenant_now(), tenant_readable() TO kv_tenant;
+REVOKE ALL ON FUNCTION public.tenant_now(), public.tenant_readable() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION public.tenant_now(), public.tenant_readable() TO kv_tenant;
 
 -- Fills the column that names the tenant of a row's parent, which is the row's own tenant or the platform.
 -- Arguments: column of the parent's id, column to fill, the parent's table, its column of the tenant.
-CREATE OR REPLACE FUNCTION tenant_of_parent() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION public.tenant_of_parent() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   parent uuid := (to_jsonb(NEW) ->> TG_ARGV[0])::uuid;
   found_tenant uuid;

@@ -8,7 +8,7 @@ from kvconsole.infra.sql import PLATFORM, audited, protect, script
 
 ALL = "SELECT, INSERT, UPDATE, DELETE"
 USER = ("id", "username", "email", "tenant_id", "roles", "language", "theme", "is_active", "created_at", "last_login")
-TOKEN = "SELECT, INSERT, UPDATE (roles, scopes, cidr, expires_at, used_at, revoked_at)"
+TOKEN = "SELECT, INSERT, UPDATE (expires_at, revoked_at)"
 
 
 class Migration(migrations.Migration):
@@ -223,20 +223,22 @@ class Migration(migrations.Migration):
         script("tenants", "lookup.sql"),
         *protect("tenants_tenant", tenant="id", tenant_may="SELECT", operator=ALL, ingest="SELECT", router="SELECT"),
         *protect("tenants_user", tenant_may=f"SELECT ({', '.join(USER)}), UPDATE (language, theme)", operator=ALL),
-        *protect("tenants_model", shared=True, tenant_may="SELECT, INSERT", operator=ALL, ingest="SELECT",
+        *protect("tenants_model", shared=True, tenant_may="SELECT", operator=ALL, ingest="SELECT",
                  router="SELECT"),
-        *protect("tenants_epoch", shared=True, tenant_may="SELECT, INSERT, UPDATE", operator=ALL, ingest="SELECT",
+        *protect("tenants_epoch", shared=True, tenant_may="SELECT", operator="SELECT, INSERT, UPDATE", ingest="SELECT",
                  router="SELECT"),
         *protect("tenants_adapter", shared=True, tenant_may="SELECT, INSERT", operator=ALL, ingest="SELECT",
                  router="SELECT"),
-        *protect("tenants_namespace", tenant_may="SELECT, INSERT, UPDATE (generation, min_gen, state)", operator=ALL,
+        *protect("tenants_namespace", tenant_may="SELECT, INSERT, UPDATE (generation, min_gen)", operator=ALL,
                  ingest="SELECT", router="SELECT"),
         *protect("tenants_fenceentry", tenant_may="SELECT, INSERT", operator="SELECT, INSERT", ingest="SELECT",
                  router="SELECT"),
         *protect("tenants_token", tenant_may=TOKEN, operator=ALL),
-        *protect("tenants_keylease", tenant_may=ALL, operator=ALL, router="SELECT"),
-        *protect("tenants_fenceack", tenant_may="SELECT, INSERT, UPDATE", operator="SELECT, INSERT, UPDATE",
-                 ingest="SELECT, INSERT, UPDATE", router="SELECT, INSERT, UPDATE"),
+        *protect("tenants_keylease", tenant_may="SELECT, INSERT (tenant_id, namespace_id, holder_kind, holder, generation,"
+                 " granted_at, until), UPDATE (until)", operator=ALL, router="SELECT"),
+        *protect("tenants_fenceack", tenant_may="SELECT, INSERT (tenant_id, holder_kind, holder, seq, at), UPDATE (seq, at)",
+                 operator="SELECT, INSERT, UPDATE",
+                 ingest="SELECT, INSERT, UPDATE", router="SELECT"),
         *protect("django_session", tenant=None, operator=ALL),
         *protect("django_content_type", tenant=None, operator="SELECT"),
         *protect("django_migrations", tenant=None, operator="SELECT", ingest="SELECT", router="SELECT",

@@ -4,6 +4,7 @@ from importlib import resources
 
 import django.db.models.deletion
 import msgspec
+from django.contrib.postgres.fields import ArrayField
 from django.db import migrations, models
 
 import kvconsole.infra.sql
@@ -46,6 +47,9 @@ class Migration(migrations.Migration):
     dependencies = [("tenants", "0003_accounts")]
 
     operations = [
+        migrations.AddField(
+            "tenant", "former_classes", ArrayField(base_field=models.CharField(max_length=63), db_default=[], size=None)
+        ),
         migrations.AddField("model", "base", models.CharField(blank=True, max_length=200, default=""), False),
         migrations.AddField("model", "family", models.CharField(max_length=200, default=""), False),
         migrations.AddField("model", "layout", models.JSONField(default=dict)),
@@ -172,7 +176,8 @@ class Migration(migrations.Migration):
         *protect("tenants_rollout", shared=True, tenant_may="SELECT (id, tenant_id, model_id, version, shares)",
                  operator=ALL, router="SELECT"),
         *protect("tenants_epochbytes", operator=ALL),
-        *protect("tenants_epochuse", tenant_may="SELECT, INSERT, UPDATE (last_at)", operator="SELECT, INSERT, UPDATE"),
+        *protect("tenants_epochuse", tenant_may="SELECT, INSERT (tenant_id, model_id, epoch, adapter_digest, day, first_at,"
+                 " last_at), UPDATE (last_at)", operator="SELECT, INSERT, UPDATE"),
         *protect("tenants_sharegroup", tenant_may="SELECT, UPDATE (state, ended_at)", operator=ALL, ingest="SELECT",
                  router="SELECT"),
         *protect("tenants_sharemember", tenant_may="SELECT, UPDATE (state)", operator=ALL, ingest="SELECT",

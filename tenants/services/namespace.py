@@ -323,8 +323,11 @@ def _create(new: Namespace, of: Context, actor: Principal | None) -> Namespace:
                 object_id=str(new.id),
                 body=body | ({"share_group": str(new.share_group)} if new.share_group else {}),
             )
-    except IntegrityError:
-        return Namespace.objects.get(tenant_id=new.tenant_id, digest=new.digest)
+    except IntegrityError as e:
+        found = Namespace.objects.filter(tenant_id=new.tenant_id, digest=new.digest).first()
+        if found is None:  # its share group ended a moment ago: the database makes no namespace of it any more
+            raise Problem("share-group-inactive") from e
+        return found
     return new
 
 

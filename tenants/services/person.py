@@ -200,7 +200,7 @@ def invitation_accept(*, invitation: str | tokens.Parsed, password: str, now: da
     """
     with transaction.atomic(using=plane()):
         token = token_redeem(kind="invite", plaintext=invitation, now=now)
-        user = User.objects.filter(id=token.holder, is_active=True, removed_at=None).first() if token else None
+        user = _invitee(token) if token else None
         if user is None:
             raise Problem("invitation-invalid")
         user_password_set(user_id=user.id, password=password, actor=_themselves(user))
@@ -233,8 +233,13 @@ def invited(*, invitation: str | tokens.Parsed, now: datetime) -> User | None:
     parsed = tokens.parse(invitation) if isinstance(invitation, str) else invitation
     if parsed is None or not token_good(kind="invite", plaintext=parsed, now=now):
         return None
-    holder = Token.objects.get(id=parsed.id).holder
-    return User.objects.filter(id=holder, is_active=True, removed_at=None).first()
+    return _invitee(Token.objects.get(id=parsed.id, secret_hash=parsed.secret_hash))
+
+
+def _invitee(token: Token) -> User | None:
+    """Whom the invitation is for: somebody of the tenant whose it is, nobody else's."""
+    user = User.objects.filter(id=token.holder, is_active=True, removed_at=None).first()
+    return user if user is not None and (user.tenant_id or PLATFORM) == token.tenant_id else None
 
 
 def _themselves(user: User) -> Principal:

@@ -11,11 +11,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from django.contrib.postgres.functions import TransactionNow
 from django.db import IntegrityError, transaction
 
 from audit.approvals import approval_of, approval_request, approval_settle, approval_withdraw
 from audit.services import APPROVAL, record
-from kvconsole.infra.access import Principal, plane, system
+from kvconsole.infra.access import FLEET_PLANE, Principal, plane, system
 from kvconsole.infra.rest import Problem, add_codes
 from tenants.models import Namespace, ShareGroup, ShareMember, Tenant, User
 from tenants.services.identity import invalid
@@ -173,7 +174,7 @@ def share_group_deny(*, group_id: UUID, actor: Principal, reason: str = "", now:
 def _decide(group_id: UUID, approve: bool, actor: Principal, now: datetime, reason: str) -> ShareGroup:
     with transaction.atomic(using=plane()):
         group = _locked(group_id)
-        approval = approval_of(KIND, str(group.id))
+        approval = approval_of(KIND, str(group.id), tenant_id=group.tenant_id)
         if approval is None:
             raise Problem("not-found")
         approval_settle(approval_id=approval.id, approve=approve, actor=actor, now=now, reason=reason, kind=KIND)
@@ -214,13 +215,21 @@ def share_group_revoke(*, group_id: UUID, reason: str, actor: Principal, now: da
         group = _locked(group_id)
         if group.state not in ("awaiting_approval", "approved"):
             raise Problem("share-group-inactive", f"It is {group.state} already.")
+        if not _reachable(group):
+            raise Problem("share-group-inactive", "It has expired, and is being ended.")
         _end(group, "revoked", actor, now, {"reason": reason})
     return group
 
 
+def _reachable(group: ShareGroup) -> bool:
+    """Whether its namespaces can be fenced from here. On a tenant's plane they are out of sight once it has expired by
+    the clock of the database: then the sweep ends it, within a second, and fences them."""
+    return plane() == FLEET_PLANE or ShareGroup.objects.filter(id=group.id, expires_at__gt=TransactionNow()).exists()
+
+
 def _end(group: ShareGroup, state: str, actor: Principal, now: datetime, more: dict[str, Any]) -> None:
     """Grants, then fences: in one transaction, so nobody gets a key between them."""
-    approval_withdraw(kind=KIND, object_id=str(group.id), now=now)
+    approval_withdraw(kind=KIND, object_id=str(group.id), tenant_id=group.tenant_id, now=now)
     fenced = _fence(group, f"share-group-{state}", actor, now)
     group.state, group.ended_at = state, now
     group.save(update_fields=["state", "ended_at"])
@@ -249,10 +258,14 @@ def decision_apply(*, group_id: UUID, now: datetime) -> bool:
     """What was decided on the group's approval is in force. Whether anything changed."""
     with transaction.atomic(using=plane()):
         group = ShareGroup.objects.select_for_update(no_key=True).filter(id=group_id).first()
-        approval = approval_of(KIND, str(group_id))
-        if group is None or approval is None or group.state != "awaiting_approval":
+        if group is None or group.state != "awaiting_approval":
+            return False
+        approval = approval_of(KIND, str(group.id), tenant_id=group.tenant_id)
+        if approval is None:
             return False
         if approval.state in ("approved", "denied"):
+            if approval.decided_by in ("", group.requested_by):  # nobody's decision, or not a second person's
+                return False
             if approval.state == "approved" and (why := _unfit(group)):
                 _end(group, "revoked", SWEEPER, now, {"reason": why})
                 return True

@@ -50,8 +50,10 @@ def tenant_change(
             setattr(tenant, name, changes[name])
         check_tenant(tenant)
         _require_unshared(tenant, [f for f in APART if f in before])
+        if "classes" in before:
+            tenant.former_classes = sorted({*tenant.former_classes, *before["classes"]} - {*tenant.classes})
         if before:
-            tenant.save(update_fields=list(before))
+            tenant.save(update_fields=[*before, "former_classes"])
             _record(tenant, before, actor)
             transaction.on_commit(lambda: resolved.forget(), using=plane(), robust=True)
         if "erasure_scope" in before:

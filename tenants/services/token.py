@@ -22,6 +22,8 @@ OVERLAP = timedelta(hours=24)
 """How long a token still works after another one took its place."""
 OWNED_KINDS = ("user", "service", "gateway")
 """Kinds that people manage; a node's and an invitation have lives of their own."""
+FLEET_KINDS = ("enrol", "node")
+"""Kinds that no tenant has: nodes are the platform's."""
 _BY = ("token", "gateway", "node")
 """Kinds of principals that are a token, by whose id they go."""
 
@@ -95,7 +97,7 @@ def token_redeem(*, kind: str, plaintext: str | tokens.Parsed, now: datetime) ->
     parsed = _parsed(plaintext)
     if parsed is None or not _good(kind, parsed, now).update(used_at=now):
         return None
-    return Token.objects.get(id=parsed.id)
+    return Token.objects.get(id=parsed.id, secret_hash=parsed.secret_hash)
 
 
 def token_good(*, kind: str, plaintext: str | tokens.Parsed, now: datetime) -> bool:
@@ -110,6 +112,8 @@ def _parsed(given: str | tokens.Parsed) -> tokens.Parsed | None:
 
 def _good(kind: str, parsed: tokens.Parsed, now: datetime) -> QuerySet[Token]:
     found = Token.objects.filter(id=parsed.id, kind=kind, secret_hash=parsed.secret_hash)
+    if kind in FLEET_KINDS:
+        found = found.filter(tenant_id=PLATFORM_TENANT)
     return found.filter(used_at=None, revoked_at=None, expires_at__gt=now)  # the hash covers the kind that was said
 
 
@@ -122,7 +126,8 @@ def tokens_retire(*, holder: str, kinds: Sequence[str], reason: str, actor: Prin
 def token_revoke(*, token: Token, reason: str, actor: Principal | None = None, now: datetime | None = None) -> bool:
     """The token is of no use from commit on. False: it was revoked before."""
     with transaction.atomic(using=plane()):
-        changed = Token.objects.filter(id=token.id, revoked_at=None).update(revoked_at=now or datetime.now(UTC))
+        rows = Token.objects.filter(id=token.id, tenant_id=token.tenant_id, revoked_at=None)  # ids are of a tenant
+        changed = rows.update(revoked_at=now or datetime.now(UTC))
         if changed:
             record(
                 event_type="token.revoked",
@@ -223,7 +228,7 @@ def token_rotate(*, tenant: Tenant, token_id: str, actor: Principal, now: dateti
             cidr=old.cidr, expires_at=min(again, at + timedelta(days=MOST_DAYS)) if again else None, now=at,
         )  # fmt: skip
         until = min(old.expires_at, at + OVERLAP)
-        Token.objects.filter(id=old.id).update(expires_at=until)
+        Token.objects.filter(id=old.id, tenant_id=old.tenant_id).update(expires_at=until)
         record(
             event_type="token.rotated",
             outcome="success",
@@ -277,7 +282,8 @@ def _own(token: Token, actor: Principal) -> bool:
 
 def _asking(actor: Principal) -> tuple[str, datetime] | None:
     """Addresses and end of the token that asks; None: a person or the console itself does."""
-    return Token.objects.filter(id=actor.id).values_list("cidr", "expires_at").first() if actor.kind in _BY else None
+    rows = Token.objects.filter(id=actor.id, tenant_id=actor.tenant_id or PLATFORM_TENANT)
+    return rows.values_list("cidr", "expires_at").first() if actor.kind in _BY else None
 
 
 def _within(actor: Principal, cidr: str, expires_at: datetime | None, at: datetime) -> tuple[str, datetime | None]:

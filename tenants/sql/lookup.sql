@@ -1,4 +1,6 @@
 -- The one look-up that sees all tenants before a tenant is known: who is behind a log-in name, a session or a token.
+-- For roles of processes only: a tenant's role begins where it has answered. Nodes are the platform's, and so are
+-- their tokens.
 -- kind 'token': key = its id, proof = SHA-256 of its secret; answers only if that matches and it is good now. What it
 --   may is what both it and its owner may now. Whether it was used is written at most once a minute.
 -- kinds 'username' and 'user' (id): for the log-in of the console alone, as the answer has the password's hash. A
@@ -28,11 +30,12 @@ BEGIN
       LEFT JOIN public.tenants_user u ON u.id = t.user_id
      WHERE t.id = key AND t.secret_hash = proof AND t.revoked_at IS NULL AND t.used_at IS NULL
        AND t.expires_at > now() AND t.kind NOT IN ('enrol', 'invite')
+       AND (t.kind <> 'node' OR t.tenant_id = '00000000-0000-7000-8000-000000000001')
        AND (t.kind = 'node' OR coalesce(t.last_used_at, t.created_at) > now() - interval '60 days')
        AND (t.user_id IS NULL OR u.is_active AND NOT u.password_initial);
     IF FOUND THEN
       IF used IS NULL OR used < now() - interval '1 minute' THEN
-        UPDATE public.tenants_token t SET last_used_at = now() WHERE t.id = key;
+        UPDATE public.tenants_token t SET last_used_at = now() WHERE t.id = key AND t.secret_hash = proof;
       END IF;
       RETURN NEXT;
     END IF;
@@ -54,4 +57,4 @@ BEGIN
   END IF;
 END $$;
 REVOKE ALL ON FUNCTION tenants_lookup(text, text, bytea) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION tenants_lookup(text, text, bytea) TO kv_tenant, kv_operator, kv_ingest, kv_router;
+GRANT EXECUTE ON FUNCTION tenants_lookup(text, text, bytea) TO kv_operator, kv_ingest, kv_router;

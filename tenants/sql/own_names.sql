@@ -1,7 +1,8 @@
 -- Log-in names and ids of people are unique over all tenants. So that this tells a tenant nothing of others, its role
 -- may give only names that begin with the tenant's own slug, and only ids that were made just now. A name that the
 -- fleet gave stays as it is.
-CREATE FUNCTION tenants_user_own() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION tenants_user_own() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   own record;
   made bigint := ('x0000' || left(replace(NEW.id::text, '-', ''), 12))::bit(64)::bigint;

@@ -2,7 +2,7 @@
 -- Share groups in row-level security: a shared namespace belongs to the platform and is readable through the grant.
 -- The grant is a row of the member's own, so these policies need no look at another tenant's data.
 
--- A group can be seen by its owner and by those who are or were in it.
+-- A group can be seen by its owner and by those who are or were in it. All that its owner can do with it is end it.
 DROP POLICY own ON tenants_sharegroup;
 CREATE POLICY own_or_member ON tenants_sharegroup AS RESTRICTIVE FOR SELECT TO kv_tenant USING (
   tenant_id = :tenant:
@@ -10,7 +10,7 @@ CREATE POLICY own_or_member ON tenants_sharegroup AS RESTRICTIVE FOR SELECT TO k
              WHERE m.tenant_id = :tenant:));
 CREATE POLICY own_update ON tenants_sharegroup AS RESTRICTIVE FOR UPDATE TO kv_tenant
   USING (tenant_id = :tenant:)
-  WITH CHECK (tenant_id = :tenant:);
+  WITH CHECK (tenant_id = :tenant: AND state = 'revoked');
 
 -- The owner ends the grants of its own group; a member's row is otherwise the member's.
 DROP POLICY own ON tenants_sharemember;
@@ -55,7 +55,8 @@ CREATE POLICY own_or_owned_insert ON tenants_fenceentry AS RESTRICTIVE FOR INSER
            SELECT g.id FROM tenants_sharegroup g WHERE g.tenant_id = :tenant:));
 
 -- A group's grants end with it, whoever ends it; a decision is made once.
-CREATE FUNCTION tenants_sharegroup_forward() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION tenants_sharegroup_forward() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF NEW.tenant_id <> OLD.tenant_id OR NEW.expires_at > OLD.expires_at
      OR (NEW.state <> OLD.state AND (OLD.state, NEW.state) NOT IN (

@@ -1,6 +1,7 @@
 """A second person agrees: refusals first, then decisions, once, by somebody else, told to their owner."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -22,8 +23,8 @@ def sender(name, *arguments):
     TOLD.append((name, *arguments))
 
 
-def person(*roles):
-    return Principal(kind="user", id=str(uuid7()), roles=frozenset(roles or ("approver",)))
+def person(*roles, at=NOW):
+    return Principal(kind="user", id=str(uuid7()), roles=frozenset(roles or ("approver",)), proved_at=at.timestamp())
 
 
 def asked(by=None, **fields):
@@ -53,10 +54,19 @@ def test_who_asked_does_not_decide_whatever_roles_they_have():
         Approval.objects.filter(id=one.id).update(state="approved", decided_by=me.subject)
 
 
+def test_only_a_person_decides_who_has_just_proved_themselves():
+    one = asked()
+    for kind in ("token", "gateway", "node", "system"):
+        refused("person-needed", approval_id=one.id, actor=replace(person(), kind=kind))
+    refused("step-up-required", approval_id=one.id, actor=person(at=NOW - timedelta(seconds=301)))
+    assert Approval.objects.get(id=one.id).state == "open"
+
+
 def test_what_is_not_there_decided_or_too_late_is_not_decided():
     one = asked()
     refused("not-found", approval_id=uuid7())
-    refused("approval-expired", approval_id=one.id, now=NOW + timedelta(days=7))
+    late = NOW + timedelta(days=7)
+    refused("approval-expired", approval_id=one.id, now=late, actor=person(at=late))
     assert approvals.approval_state(one, NOW + timedelta(days=7)) == "expired"
     approvals.approval_decide(approval_id=one.id, approve=False, actor=person(), now=NOW, reason="no")
     refused("approval-decided", approval_id=one.id)
@@ -90,11 +100,11 @@ def test_a_decision_is_an_event_and_its_owner_is_told_by_name_after_commit(setti
 def test_what_is_withdrawn_waits_for_nobody():
     one, other = asked(), asked()
     with transaction.atomic():
-        approvals.approval_withdraw(kind="share_group", object_id=one.object_id, now=NOW)
+        approvals.approval_withdraw(kind="share_group", object_id=one.object_id, tenant_id=one.tenant_id, now=NOW)
         record(event_type="log.note", outcome="success", actor=None, tenant_id=None, object_kind="test", object_id="",
                body={"note": "withdrawn"})  # fmt: skip
     assert [a.id for a in approvals.approvals("open")] == [other.id]
-    assert approvals.approval_of("share_group", one.object_id).state == "withdrawn"
+    assert approvals.approval_of("share_group", one.object_id, tenant_id=one.tenant_id).state == "withdrawn"
     refused("approval-decided", approval_id=one.id)
 
 

@@ -4,7 +4,7 @@ import select
 from typing import Any
 
 import psycopg
-from django.db import NO_DB_ALIAS  # type: ignore[attr-defined]
+from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base
 from psycopg_pool import ConnectionPool
 
@@ -22,8 +22,21 @@ def alive(connection: psycopg.Connection[Any]) -> None:
         connection.execute("")
 
 
+CLEAN = "RESET ALL; CLOSE ALL; DEALLOCATE ALL; UNLISTEN *; SELECT pg_advisory_unlock_all()"
+
+
+def cleaned(connection: psycopg.Connection[Any]) -> None:
+    """Nothing that was left in the session is there for whoever uses it next.
+
+    All tenants are one role and share its connections: a prepared statement, a setting or an open cursor that somebody
+    left behind would take part in another tenant's transaction. Run by the pool's own threads, between two uses.
+    """
+    connection.autocommit = True
+    connection.execute(CLEAN)
+
+
 class DatabaseWrapper(base.DatabaseWrapper):  # type: ignore[misc]
-    """As Django's, but for the check of pooled connections."""
+    """As Django's, but for how pooled connections are checked, and that of a tenant's role are cleaned."""
 
     @property
     def pool(self) -> ConnectionPool[Any] | None:
@@ -35,7 +48,12 @@ class DatabaseWrapper(base.DatabaseWrapper):  # type: ignore[misc]
         if self.alias not in pools:
             arguments = self.get_connection_params() | {"autocommit": True}
             made: ConnectionPool[Any] = ConnectionPool(
-                kwargs=arguments, open=False, configure=self._configure_connection, check=alive, **options
+                kwargs=arguments,
+                open=False,
+                configure=self._configure_connection,
+                check=alive,
+                reset=cleaned if self.settings_dict["USER"] == "kv_tenant" else None,
+                **options,
             )
             pools.setdefault(self.alias, made)
         return pools[self.alias]

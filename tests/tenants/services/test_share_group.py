@@ -1,6 +1,7 @@
 """Share groups: refusals first, then who shares with whom, until when, and that the database alone says so too."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -247,7 +248,8 @@ def test_what_nobody_decides_expires_and_what_is_decided_elsewhere_is_found():
     forgotten, agreed, denied = (asked(one, two) for _ in "abc")
     for group, approve in ((agreed, True), (denied, False)):
         approval = approvals.approval_of("share_group", str(group.id), tenant_id=group.tenant_id)
-        approvals.approval_decide(approval_id=approval.id, approve=approve, actor=principal(None, "approver", at=NOW), now=NOW)
+        who = principal(None, "approver", at=NOW)
+        approvals.approval_decide(approval_id=approval.id, approve=approve, actor=who, now=NOW)
         assert ShareGroup.objects.get(id=group.id).state == "awaiting_approval"
     assert services.share_groups_sweep(now=NOW + timedelta(days=8)) == 3
     states = [ShareGroup.objects.get(id=g.id).state for g in (forgotten, agreed, denied)]
