@@ -58,6 +58,24 @@ class Caller:
         return self
 
 
+def accept(browser: Caller, link: str) -> str:
+    """The invitation is taken as the script of its page does it; the password that was chosen. The person is in."""
+    page, _, secret = link.partition("#")
+    browser.http.get(page)
+
+    def post(**fields: str) -> httpx.Response:
+        given = {**fields, "csrfmiddlewaretoken": browser.http.cookies["csrftoken"]}
+        return browser.http.post(page, data=given, headers={"Referer": page})
+
+    opened = post(token=secret)
+    assert (opened.status_code, opened.headers.get("Location")) == (302, "/invitation"), opened.text[-2500:]
+    browser.http.get(page)
+    password = "a rather long phrase 4711"
+    answer = post(password1=password, password2=password)
+    assert answer.status_code == 302, (answer.status_code, answer.text[-2500:])
+    return password
+
+
 def good(answer: httpx.Response) -> Any:
     """The JSON of an answer that must be good."""
     assert answer.status_code < 300, (str(answer.request.url), answer.status_code, answer.text[:600])

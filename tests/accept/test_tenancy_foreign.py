@@ -29,7 +29,7 @@ from tests.accept.foreign import (
     rule_of,
     uncovered,
 )
-from tests.accept.tenancy import Caller, People, plain, plant_token
+from tests.accept.tenancy import Caller, People, accept, plain, plant_token
 from tests.running import Console
 
 pytestmark = [pytest.mark.accept, pytest.mark.walk]
@@ -113,10 +113,8 @@ def _member(people: People) -> dict[str, Any]:
     """A member of the own tenant, invited by its administrator."""
     admin = people.browser("acme-admin")
     made = admin.post("/people", {"username": "member", "roles": ["tenant-member"]})
-    browser, password = Caller(people.console.url), "a rather long phrase 4711"
-    page = browser.http.get(made["invitation"], follow_redirects=True)
-    fields = {"password1": password, "password2": password, "csrfmiddlewaretoken": browser.http.cookies["csrftoken"]}
-    assert browser.http.post(str(page.url), data=fields, headers={"Referer": str(page.url)}).status_code == 302
+    browser = Caller(people.console.url)
+    accept(browser, made["invitation"])
     token = browser.post(f"/tenants/{OWN}/tokens", {"name": "own", "roles": ["tenant-member"]})["token"]
     return {"browser": browser, "token": Caller(people.console.url, token)}
 

@@ -10,7 +10,7 @@ import pytest
 import websockets
 
 from tests.accept.fleet import say
-from tests.accept.tenancy import Caller, People
+from tests.accept.tenancy import Caller, People, accept
 
 pytestmark = [pytest.mark.accept, pytest.mark.walk]
 LONG = os.environ.get("KVC_ACCEPT", "") == "full"
@@ -97,28 +97,19 @@ async def _rights(people: People) -> dict[str, Any]:
 
 
 class _Made:
-    def __init__(self, id_: str, token: Caller, browser: Caller | None = None) -> None:
-        self.id, self.token, self.browser = id_, token, browser
+    def __init__(self, id_: str, token: Caller, browser: Caller | None = None, token_id: str = "") -> None:
+        self.id, self.token, self.browser, self.token_id = id_, token, browser, token_id
 
 
-def _person(people: People, role: str) -> _Made:
-    """A new person of the fleet who has logged in, chosen a password and made a token."""
+def _person(people: People, *roles: str, tenant: str = "") -> _Made:
+    """A new person who has logged in, chosen a password and made a token with all their roles."""
     operator, name = people.browser("operator"), f"p-{time.monotonic_ns()}"
-    body = {"username": name, "roles": [role], "how": "link"}
+    body = {"username": name, "roles": list(roles), "how": "link", "tenant": tenant}
     person = operator.post("/people", body)
     browser = Caller(people.console.url)
-    _accept(browser, person["invitation"])
-    token = browser.post("/tenants/platform/tokens", {"name": "own", "roles": [role]})["token"]
-    return _Made(person["id"], Caller(people.console.url, token), browser)
-
-
-def _accept(browser: Caller, link: str) -> None:
-    """The invitation is taken: a password is chosen, and the person is in."""
-    page = browser.http.get(link, follow_redirects=True)
-    password = "a rather long phrase 4711"
-    fields = {"password1": password, "password2": password, "csrfmiddlewaretoken": browser.http.cookies["csrftoken"]}
-    answer = browser.http.post(str(page.url), data=fields, headers={"Referer": str(page.url)})
-    assert answer.status_code == 302, (answer.status_code, answer.text[-2500:])
+    accept(browser, person["invitation"])
+    made = browser.post(f"/tenants/{tenant or 'platform'}/tokens", {"name": "own", "roles": list(roles)})
+    return _Made(person["id"], Caller(people.console.url, made["token"]), browser, made["id"])
 
 
 def _service(people: People, tenant: str) -> _Made:
@@ -129,3 +120,72 @@ def _service(people: People, tenant: str) -> _Made:
     body = {"name": "accept", "owner": owner, "kind": "gateway", "roles": ["gateway"]}
     made = operator.post(f"/tenants/{tenant}/tokens", body)["token"]
     return _Made(owner, Caller(people.console.url, made))
+
+
+@pytest.mark.timeout(300)
+def test_within_a_tenant_what_somebody_may_is_what_they_may_now(people: People) -> None:
+    """An administrator is one no longer, somebody is suspended, a token is revoked, the tenant is closed."""
+    operator, slug = people.browser("operator"), f"rights-{time.monotonic_ns()}"
+    operator.post("/tenants", {"slug": slug, "name": "Rights", "isolation": "shared"})
+    admin, member, third = (_person(people, role, tenant=slug) for role in ("tenant-admin", *["tenant-member"] * 2))
+    assert admin.browser is not None
+    assert member.browser is not None
+    found: dict[str, tuple[float, int]] = {}
+    _now(operator("PATCH", f"/people/{admin.id}", {"roles": ["tenant-member"]}, **{"If-Match": "*"}))
+    found["administrator's token"] = ends(admin.token, "GET", "/people")
+    found["administrator's session"] = ends(admin.browser, "GET", "/people")
+    assert admin.browser("GET", f"/tenants/{slug}").status_code == 200, "a member still"
+    _now(operator("PATCH", f"/people/{member.id}", {"suspended": True}, **{"If-Match": "*"}))
+    found["suspended one's token"] = ends(member.token, "GET", f"/tenants/{slug}")
+    found["suspended one's session"] = ends(member.browser, "GET", f"/tenants/{slug}")
+    _now(operator("DELETE", f"/tenants/{slug}/tokens/{third.token_id}"))
+    found["revoked token"] = ends(third.token, "GET", f"/tenants/{slug}")
+    service = _service(people, slug)
+    assert service.token("GET", f"/tenants/{slug}").status_code == 200
+    destroyer = _person(people, "viewer", "operator")
+    _now(people.browser("approver")("PATCH", f"/people/{destroyer.id}",
+         {"roles": ["viewer", "operator", "destructive-operator"]}, **{"If-Match": "*"}))  # fmt: skip
+    assert destroyer.browser is not None
+    _now(destroyer.browser("DELETE", f"/tenants/{slug}"))
+    found["closed tenant's token"] = ends(service.token, "GET", f"/tenants/{slug}")
+    found["closed tenant's session"] = ends(admin.browser, "GET", f"/tenants/{slug}")
+    say("rights_within", limit=TOKEN_SECONDS, **found)
+    assert all(status in (401, 403, 404) for _, status in found.values())
+    assert all(seconds <= TOKEN_SECONDS for seconds, _ in found.values())
+
+
+def _now(answer: Any) -> None:
+    """It is done."""
+    assert answer.status_code < 300, answer.text
+
+
+@pytest.mark.timeout(300)
+def test_a_role_that_is_taken_ends_its_topics_on_the_open_socket_and_no_others(people: People) -> None:
+    """Not the viewer's: an operator without any other role hears nothing more; who keeps one role hears on."""
+    seconds, closed, still = asyncio.run(_topics(people))
+    say("rights_topics", seconds=seconds, limit=SOCKET_SECONDS)
+    assert seconds <= SOCKET_SECONDS
+    assert not closed, "the socket stays, its topics do not"
+    assert still, "one role less, and the other one still opens them"
+
+
+async def _topics(people: People) -> tuple[float, bool, bool]:
+    """(seconds until the topics had ended, whether the socket had too, whether who kept a role hears them still)."""
+    operator, topics = people.browser("operator"), ["tiles", "watermarks", "map:resident"]
+    one, two = _person(people, "operator"), _person(people, "operator", "auditor")
+    first, second = await socket_of(one.browser, topics), await socket_of(two.browser, topics)
+    _now(operator("PATCH", f"/people/{two.id}", {"roles": ["auditor"]}, **{"If-Match": "*"}))
+    _now(operator("PATCH", f"/people/{one.id}", {"roles": []}, **{"If-Match": "*"}))
+    seconds = await over(first, topics, time.monotonic())
+    closed = first.close_code is not None
+    await second.send(json.dumps({"unsubscribe": ["tiles"]}))
+    await second.send(json.dumps({"subscribe": ["tiles"]}))
+    still = False
+    async with asyncio.timeout(15):
+        while not still:
+            frame = json.loads(await second.recv())
+            assert "error" not in frame, frame
+            still = frame["topic"] == "tiles"
+    for socket in (first, second):
+        await socket.close()
+    return seconds, closed, still

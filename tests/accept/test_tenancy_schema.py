@@ -34,8 +34,7 @@ CHECKS = [
 ]  # fmt: skip
 ALL_ROLES = ("viewer", "operator", "destructive-operator", "approver", "auditor")
 DESTROY = (
-    *("people:manage", "people:destroy", "tokens:manage", "tenants:destroy", "approvals:decide"),
-    "share-groups:destroy",
+    *("people:manage", "people:destroy", "tokens:manage", "tenants:destroy", "share-groups:destroy"),
 )
 
 

@@ -6,20 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tenants import services
-from tests.tenants.conftest import Caller
-from tests.tenants.making import a_tenant, a_user, principal, some
+from tests.tenants.making import a_tenant, principal, some
+from tests.tenants.persons import Person
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
-
-
-@pytest.fixture
-def caller():
-    def make(*roles):
-        user = a_user(roles=list(roles))
-        scopes = ("*:read", "*:write", "approvals:decide")
-        return Caller(services.token_issue("service", roles=roles, user=user, scopes=scopes)[1])
-
-    return make
 
 
 def a_group():
@@ -30,18 +20,18 @@ def a_group():
     )  # fmt: skip
 
 
-def test_bad_questions_are_refused(caller):
-    call = caller("approver")
+def test_bad_questions_are_refused():
+    call = Person("approver")
     assert call.get("/approvals?state=strange").json()["code"] == "validation-failed"
     assert call.get(f"/approvals/{uuid.uuid4()}").json()["code"] == "not-found"
     assert call.post(f"/approvals/{uuid.uuid4()}:approve", {}).json()["code"] == "not-found"
     assert call.post(f"/approvals/{uuid.uuid4()}:approve", {"why": 1}).json()["code"] == "unknown-field"
-    assert caller("operator").post(f"/approvals/{uuid.uuid4()}:approve", {}).json()["code"] == "forbidden"
+    assert Person("operator").post(f"/approvals/{uuid.uuid4()}:approve", {}).json()["code"] == "forbidden"
 
 
-def test_what_waits_is_listed_read_and_decided_once(caller):
+def test_what_waits_is_listed_read_and_decided_once():
     group = a_group()
-    call = caller("approver")
+    call = Person("approver")
     (one,) = call.get("/approvals?state=open").json()["items"]
     assert (one["kind"], one["object_id"], one["risk"], one["state"]) == ("share_group", str(group.id), "R2", "open")
     assert one["what"]["audience"]

@@ -63,6 +63,19 @@ def test_production_starts_with_what_it_needs() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "env", "asked"),
+    [
+        ("prod", GOOD, "True"),
+        ("prod", GOOD | {"KVC_REQUIRE_SECOND_FACTOR": "off"}, "False"),
+        ("dev", {}, "False"),
+        ("dev", {"KVC_REQUIRE_SECOND_FACTOR": "on"}, "True"),
+    ],
+)
+def test_production_asks_for_a_second_factor_unless_told_not_to(kind: str, env: dict[str, str], asked: str) -> None:
+    assert load(kind, "s.REQUIRE_SECOND_FACTOR", **env).stdout.strip() == asked
+
+
+@pytest.mark.parametrize(
     ("name", "value", "said"),
     [
         ("KVC_SECRET_KEY", "short", "KVC_SECRET_KEY"),

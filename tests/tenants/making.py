@@ -65,8 +65,10 @@ def a_user(**fields):
     return services.user_create(**{"username": some("u"), "password": "correct horse", "roles": ["viewer"], **fields})
 
 
-def principal(tenant=None, *roles):
+def principal(tenant=None, *roles, at=None):
+    """A person who has just proved themselves (`at`: another time than now)."""
     return Principal(
         kind="user", id=str(uuid.uuid4()), roles=frozenset(roles or ("tenant-admin",)),
+        proved_at=(at or datetime.now(UTC)).timestamp(),
         tenant_id=tenant.id if tenant else None, tenant_slug=tenant.slug if tenant else "",
     )  # fmt: skip

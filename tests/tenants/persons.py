@@ -29,6 +29,12 @@ class Person:
         content = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
         return self.client.generic(method, f"/api/v1{path}", headers=headers, **content)
 
+    def get(self, path, **headers):
+        return self("GET", path, **headers)
+
+    def post(self, path, body, **headers):
+        return self("POST", path, body, **headers)
+
     def change(self, user_id, **fields):
         tag = self("GET", f"/people/{user_id}").headers.get("ETag", "*")
         return self("PATCH", f"/people/{user_id}", fields, **{"If-Match": tag})

@@ -1,10 +1,12 @@
 """Tokens over REST: who makes them for whom, and what they can at the time of use."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.test import Client
 
+from audit.models import Event
 from tenants import services
 from tenants.models import Token
 from tests.tenants.making import a_tenant, a_user, principal, some, unrecorded
@@ -13,7 +15,7 @@ from tests.tenants.persons import APPROVER, OPERATOR, Person, code, use
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
 
 
-# --- tokens -----------------------------------------------------------------------------------------------------------
+# --- tokens ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_token_is_shown_once_and_expires():
@@ -137,3 +139,96 @@ def test_a_token_can_be_bound_to_a_network(settings):
     settings.TRUSTED_PROXIES = ["127.0.0.0/8"]
     assert use(token, HTTP_X_FORWARDED_FOR="10.1.2.3, 192.0.2.1").status_code == 401
     assert use(token, HTTP_X_FORWARDED_FOR="192.0.2.1, 10.1.2.3").status_code == 200
+
+
+# --- tokens that make tokens, and tokens in the place of others -------------------------------------------------------
+
+
+def a_maker(**fields):
+    """A person's token that makes tokens: what is known of it, and its plaintext."""
+    person = Person("viewer", "auditor")
+    made = person.token(roles=["viewer"], scopes=["tokens:manage", "nodes:read"], **fields)
+    assert made.status_code == 201, made.content
+    return made.json(), made.json()["token"]
+
+
+def ask(maker, **fields):
+    body = {"name": "more", "roles": ["viewer"], "scopes": ["nodes:read"], **fields}
+    return use(maker, "/tenants/platform/tokens", "POST", body, REMOTE_ADDR="10.1.2.3")
+
+
+def test_a_token_makes_none_that_reaches_further_than_itself():
+    soon = datetime.now(UTC) + timedelta(days=7)
+    known, maker = a_maker(cidr="10.1.0.0/16", expires_at=soon.isoformat())
+    made = ask(maker)
+    assert made.status_code == 201, made.content
+    assert (made.json()["cidr"], made.json()["expires_at"]) == ("10.1.0.0/16", known["expires_at"])
+    narrow = ask(maker, cidr="10.1.2.0/24", expires_at=(soon - timedelta(days=1)).isoformat())
+    assert narrow.json()["cidr"] == "10.1.2.0/24"
+    for fields, pointer in (
+        ({"cidr": "10.0.0.0/8"}, "/cidr"), ({"cidr": "192.0.2.0/24"}, "/cidr"), ({"cidr": "::/0"}, "/cidr"),
+        ({"expires_at": (soon + timedelta(seconds=1)).isoformat()}, "/expires_at"),
+        ({"scopes": ["nodes:write"]}, "/scopes"), ({"scopes": []}, "/scopes"),
+    ):  # fmt: skip
+        refused = ask(maker, **fields)
+        error = refused.json()["errors"][0]
+        assert (refused.status_code, error["pointer"], error["code"]) == (400, pointer, "beyond-caller"), fields
+    assert code(ask(maker, roles=["auditor"])) == (403, "role-not-grantable")
+
+
+def test_a_token_that_does_not_say_so_makes_no_tokens():
+    plain = Person("viewer").token(roles=["viewer"]).json()["token"]
+    assert code(ask(plain)) == (403, "scope-missing")
+
+
+def test_a_token_of_long_life_makes_tokens_of_the_usual_one():
+    late = datetime.now(UTC) + timedelta(days=364)
+    _, maker = a_maker(expires_at=late.isoformat())
+    until = datetime.fromisoformat(ask(maker).json()["expires_at"])
+    assert abs(until - datetime.now(UTC) - timedelta(days=90)) < timedelta(minutes=1)
+
+
+def rotate(who, slug, token_id):
+    return who.post(f"/tenants/{slug}/tokens/{token_id}:rotate", None)
+
+
+def test_a_rotated_token_has_the_same_rights_and_the_old_one_a_day_more():
+    person = Person("viewer")
+    old = person.token(roles=["viewer"], scopes=["nodes:read"], cidr="127.0.0.0/8", name="ci").json()
+    made = rotate(person, "platform", old["id"])
+    assert made.status_code == 201, made.content
+    new = made.json()
+    same = ("kind", "name", "owner", "roles", "scopes", "cidr")
+    assert [new[n] for n in same] == [old[n] for n in same]
+    assert new["id"] != old["id"]
+    assert made.headers["Cache-Control"] == "no-store"
+    assert use(new["token"], "/nodes").status_code == use(old["token"], "/nodes").status_code == 200
+    listed = {t["id"]: t for t in person.get("/tenants/platform/tokens").json()["items"]}
+    left = datetime.fromisoformat(listed[old["id"]]["expires_at"]) - datetime.now(UTC)
+    assert timedelta(hours=23) < left <= timedelta(hours=24)
+    assert listed[new["id"]]["expires_at"] >= old["expires_at"]
+    kinds = [json.loads(bytes(e.body))["action"] for e in Event.objects.only("id", "body").order_by("id")]
+    assert kinds[-2:] == ["token.issued", "token.rotated"]
+
+
+def test_who_could_not_make_the_new_one_does_not_rotate_the_old_one():
+    tenant = a_tenant()
+    admin, bob = Person("tenant-admin", tenant=tenant), Person("tenant-member", tenant=tenant)
+    own = bob.token(tenant.slug, roles=["tenant-member"]).json()
+    assert code(rotate(admin, tenant.slug, own["id"])) == (403, "forbidden"), "a person's tokens are the person's"
+    for who in (Person("tenant-admin", tenant=a_tenant()), Person("viewer"), Person("tenant-member", tenant=tenant)):
+        assert code(rotate(who, tenant.slug, own["id"])) == (404, "not-found")
+    bob.prove(ago=301)
+    assert code(rotate(bob, tenant.slug, own["id"])) == (403, "step-up-required")
+    bob.prove()
+    assert bob("DELETE", f"/tenants/{tenant.slug}/tokens/{own['id']}").status_code == 204
+    assert code(rotate(bob, tenant.slug, own["id"])) == (409, "conflict")
+
+
+def test_roles_that_the_owner_has_lost_do_not_come_along():
+    person = Person("viewer", "auditor")
+    old = person.token(roles=["viewer", "auditor"]).json()
+    services.user_change(user_id=person.user.id, roles=["viewer"])
+    assert rotate(person, "platform", old["id"]).json()["roles"] == ["viewer"]
+    services.user_change(user_id=person.user.id, roles=[])
+    assert code(rotate(person, "platform", old["id"])) == (409, "conflict")

@@ -10,9 +10,10 @@ from audit.models import Event
 from tenants import services
 from tests.tenants.conftest import Caller
 from tests.tenants.making import LLAMA, a_model, a_namespace, a_tenant, a_user, some
+from tests.tenants.persons import Person
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
-ALL = ("*:read", "*:write", "approvals:decide", "share-groups:destroy")
+ALL = ("*:read", "*:write", "share-groups:destroy")
 
 
 def actions():
@@ -80,12 +81,16 @@ def test_share_groups_that_cannot_be(fields, status, code):
 
 
 def test_two_persons_decide_once():
-    both, other = person("operator", "approver"), person("approver")
+    both, other = Person("operator", "approver"), Person("approver")
     group = asked(both, a_tenant(), a_tenant()).json()
     address = f"/share-groups/{group['id']}"
     assert both.post(f"{address}:approve", {}).json()["code"] == "approval-own"
     assert other.post(f"{address}:approve", {}).json()["state"] == "approved"
     assert other.post(f"{address}:approve", {}).json()["code"] == "approval-decided"
+    assert person("approver").post(f"{address}:approve", {}).json()["code"] == "person-needed"
+    other.prove(ago=301)
+    assert other.post(f"{address}:approve", {}).json()["code"] == "step-up-required"
+    other.prove()
     missing = f"/share-groups/{uuid.uuid4()}"
     assert other.post(f"{missing}:approve", {}).json()["code"] == "not-found"
     assert other.post(f"{missing}:revoke", {"reason": "x"}).json()["code"] == "not-found"
@@ -197,7 +202,7 @@ def test_reuse_is_explained_and_foreign_is_absent(caller):
 
 def test_members_share_until_it_is_revoked_and_others_see_nothing(caller):
     one, two, third, model = a_tenant(), a_tenant(), a_tenant(), a_model()
-    operator, approver = person("operator"), person("approver")
+    operator, approver = person("operator"), Person("approver")
     group = asked(operator, one, two).json()
     callers = [caller("tenant-admin", tenant=t, scopes=ALL) for t in (one, two, third)]
 

@@ -14,12 +14,14 @@ pytestmark = pytest.mark.django_db
 def test_a_person_is_invited_changed_and_removed(tenanted, person):
     client = proved(person("operator"))
     answer = client.post("/people/new", {"username": "nils", "roles": ["viewer"], "email": "nils@example.invalid"})
-    assert re.search(r"http://testserver/invitation/kvc_invite_\w+", answer.content.decode())
+    assert re.search(r"http://testserver/invitation#kvc_invite_\w+", answer.content.decode())
     assert "no-store" in answer.headers["Cache-Control"]
     page = client.get("/settings")
     path = re.search(r'href="(/people/[0-9a-f-]{36})">nils<', page.content.decode())[1]
     assert "Invited" in text_of(client.get(path))
-    assert client.post(path, {"roles": ["auditor"], "email": "nils@example.invalid"}).status_code == 302
+    fields = {"roles": ["auditor"], "email": "nils@example.invalid", "seen": client.get(path).context["seen"]}
+    assert client.post(path, fields).status_code == 302
+    assert client.post(path, fields).status_code == 412, "it is another one than was seen"
     assert "auditor" in text_of(client.get("/settings"))
     assert client.post(f"{path}/state", {"active": "no"}).status_code == 302
     assert "Suspended" in text_of(client.get(path))

@@ -3,7 +3,7 @@
 import pytest
 from django.test import RequestFactory
 
-from kvconsole.infra.proof import to_proof
+from kvconsole.infra.proof import to_duty, to_proof
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,15 @@ def test_it_comes_back_to_a_page_of_ours(method, referer, back):
 def test_htmx_is_told_to_go_there():
     answer = to_proof(RequestFactory().get("/place", headers={"HX-Request": "true"}))
     assert answer.headers["HX-Redirect"] == "/account/confirm?next=%2Fplace"
+
+
+@pytest.mark.parametrize(
+    ("code", "where"),
+    [
+        ("step-up-required", "/account/confirm?next=%2Fplace"),
+        ("own-password-needed", "/account/password"),
+        ("second-factor-needed", "/account"),
+    ],
+)
+def test_each_duty_has_its_page(code, where):
+    assert to_duty(RequestFactory().get("/place"), code).url == where

@@ -15,4 +15,4 @@ def test_the_first_person_is_invited_from_the_command_line(capsys):
             call_command("person_create", *wrong)
     call_command("person_create", "first", "--role", "operator", "--role", "approver")
     link = capsys.readouterr().out.strip()
-    assert services.invited(plaintext=link.rpartition("/")[2], now=datetime.now(UTC))
+    assert services.invited(invitation=link.rpartition("#")[2], now=datetime.now(UTC))
