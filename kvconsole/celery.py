@@ -23,6 +23,7 @@ app.conf.beat_schedule = {
     "bytes of epochs": {"task": "catalog.epoch_bytes_tell", "schedule": 15.0, "options": {"expires": 30}},
     "share groups end": {"task": "tenants.share_groups_sweep", "schedule": 1.0, "options": {"expires": 5}},
     "sessions are forgotten": {"task": "tenants.sessions_sweep", "schedule": 60.0, "options": {"expires": 120}},
+    "answers are forgotten": {"task": "audit.idempotency_sweep", "schedule": 60.0, "options": {"expires": 120}},
     "orders nobody was woken for": {"task": "catalog.commands_due", "schedule": 2.0, "options": {"expires": 10}},
 }
 

@@ -81,6 +81,6 @@ class Migration(migrations.Migration):
         *protect("audit_pending", tenant=None, seq="SELECT, DELETE", audit="SELECT"),
         *protect("audit_producer", tenant=None, seq="SELECT", audit="SELECT"),
         *protect("audit_tenantref"),
-        *protect("audit_idempotency", tenant_may="SELECT, INSERT, UPDATE (status, response)",
-                 operator="SELECT, INSERT, UPDATE (status, response), DELETE"),
+        *protect("audit_idempotency", tenant_may="SELECT, INSERT, UPDATE (fingerprint, status, response, created_at)",
+                 operator="SELECT, INSERT, UPDATE (fingerprint, status, response, created_at), DELETE"),
     ]

@@ -3,15 +3,19 @@
 # ruff: noqa: F811
 
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from django.db import connections
+from django.utils import timezone
 
+from audit import idempotency
 from audit.models import Idempotency
 from kvconsole.infra import sql
 from tenants.models import Tenant
 from tests.tenants.conftest import Caller, caller  # noqa: F401
+from tests.tenants.making import a_model, a_tenant
 
 committed = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
 KEY = {"Idempotency-Key": "k-1"}
@@ -105,6 +109,49 @@ def test_a_rehearsal_has_no_effect_no_event_and_makes_no_key(caller, settings):
     assert not Tenant.objects.filter(slug="acme").exists()
     assert call.post("/tenants?validate_only=true", body("platform")).status_code == 409
     assert list(Path(settings.KEYSTORE_DIR).glob("tenant-*")) == []
+
+
+def aged(**ago):
+    """Every answer that is kept was given so long ago."""
+    Idempotency.objects.update(created_at=timezone.now() - timedelta(**ago))
+
+
+@committed
+@pytest.mark.parametrize("staff", [True, False])
+def test_after_a_day_a_key_is_as_new(caller, staff):
+    """Also where nobody has swept: for the same request, for another one, and within a tenant."""
+    if staff:
+        call, path, one, two = caller("operator"), "/tenants", body("one-tenant"), body("two-tenants")
+    else:
+        mine, model = a_tenant(), a_model()
+        call, path = caller("tenant-admin", tenant=mine), "/adapters"
+        one, two = ({"model": model.name, "name": n, "digest": f"sha256:{n}"} for n in ("a", "b"))
+    assert call.post(path, one, **KEY).status_code == 201
+    aged(hours=23, minutes=59)
+    assert call.post(path, one, **KEY)["Idempotency-Replayed"] == "true"
+    assert call.post(path, two, **KEY).json()["code"] == "idempotency-mismatch"
+    aged(hours=24, seconds=1)
+    second = call.post(path, two, **KEY)
+    assert second.status_code == 201
+    assert "Idempotency-Replayed" not in second
+    assert call.post(path, two, **KEY).json() == second.json()
+    aged(hours=24, seconds=1)
+    assert call.post(path, {"nonsense": 1}, **KEY).status_code == 400
+    assert call.post(path, two, **KEY).status_code == (409 if staff else 201), "neither key is there"
+
+
+@committed
+def test_old_answers_are_swept(caller, monkeypatch):
+    monkeypatch.setattr(idempotency, "AT_ONCE", 2)
+    call = caller("operator")
+    for i in range(5):
+        assert call.post("/tenants", body(f"old-{i}-tenant"), **{"Idempotency-Key": str(i)}).status_code == 201
+    aged(hours=24, seconds=1)
+    assert call.post("/tenants", body("young-tenant"), **KEY).status_code == 201
+    assert idempotency.sweep(now=timezone.now()) == 5
+    assert idempotency.sweep(now=timezone.now()) == 0
+    assert Idempotency.objects.count() == 1
+    assert call.post("/tenants", body("young-tenant"), **KEY)["Idempotency-Replayed"] == "true"
 
 
 @committed
