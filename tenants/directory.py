@@ -121,6 +121,11 @@ def namespaces_named(*, tenant_id: UUID, text: str, now: datetime, limit: int = 
     return [_namespace(n) for n in found]
 
 
+def shared_digests(*, tenant_id: UUID, now: datetime) -> list[bytes]:
+    """Digests of the namespaces of groups that the tenant may use now."""
+    return [bytes(digest) for digest in _shared(tenant_id, now).values_list("digest", flat=True)]
+
+
 def _shared(tenant_id: UUID, now: datetime) -> QuerySet[Namespace]:
     """Namespaces of the groups that the tenant may use now."""
     held = ShareMember.objects.filter(tenant_id=tenant_id, state="approved", expires_at__gt=now)

@@ -50,13 +50,14 @@ UPDATE catalog_attempt SET told = %s, told_at = %s
  WHERE tenant_id = %s AND node_id = %s AND digest = %s AND tier = %s AND reason = %s AND kind = %s
 
 -- name: tenant_held
--- What a tenant holds, by namespace, node and tier; one row more than can be asked for says that there are too many.
+-- What a tenant holds and what is in share groups that it is in, by namespace, node and tier; one row more than is
+-- looked at says that there are too many.
 -- Joins by primary keys.
 SELECT k.digest, s.node_id, o.tier, sum(h.blocks * k.block_bytes)
   FROM catalog_holding h
   JOIN catalog_keyspace k ON k.id = h.keyspace
   JOIN catalog_owner o ON o.id = h.owner
   JOIN catalog_source s ON s.id = o.source_id
- WHERE h.tenant_id = %s AND h.blocks > 0 AND NOT o.retired
+ WHERE (h.tenant_id = %s OR k.digest = ANY(%s)) AND h.blocks > 0 AND NOT o.retired
  GROUP BY k.digest, s.node_id, o.tier
  LIMIT %s

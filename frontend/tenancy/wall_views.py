@@ -2,6 +2,7 @@
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils import timezone
 from django.views.decorators.cache import never_cache
 
 from catalog.apart import nodes_offered
@@ -19,7 +20,7 @@ def classes(request: HttpRequest, slug: str) -> HttpResponse:
     making, present = request.method == "POST", class_rules_view(tenant=walls.place_or_404(view))
     form, plan = walls.rules_form(data, present, view), None
     if making or "check" in data:
-        plan = walls.rules_set(form, view, principal_of(request), rehearse=not making)
+        plan = walls.rules_set(form, view, principal_of(request), timezone.now(), rehearse=not making)
     if making and plan is not None:
         return redirect("page-tenant", slug=slug)
     lines = walls.rule_lines(form, walls.class_names(present, view))
@@ -41,7 +42,8 @@ def nodes(request: HttpRequest, slug: str, evict: bool = False) -> HttpResponse:
     making, offered = request.method == "POST", nodes_offered()
     form, plan = walls.nodes_form(data, view, offered), None
     if making or "check" in data:
-        plan = walls.nodes_set(form, view, principal_of(request), evict=evict or not making, rehearse=not making)
+        allowed, who = evict or not making, principal_of(request)
+        plan = walls.nodes_set(form, view, who, timezone.now(), evict=allowed, rehearse=not making)
     if making and plan is not None:
         return redirect("page-tenant", slug=slug)
     context = {"tenant": view, "plan": plan, "offered": offered}

@@ -5,13 +5,14 @@ why not. Called by `wall_views`.
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
 from django.http import Http404, QueryDict
 
-from catalog.apart import NodeChoice, Where, foreign_bytes, leaving, misplaced, nodes_offered
+from catalog.apart import NodeChoice, by_tier, foreign_bytes, leaving, misplaced, nodes_offered
 from catalog.api_tenancy import ClassesIn, NodesIn
 from catalog.classes import RuleView, class_rules_set, class_rules_view
 from catalog.dedication import nodes_dedicate
@@ -45,11 +46,17 @@ class Line(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A class whose rule changes, and the bytes by tier that leave (None = not known)."""
+    """A class whose rule changes."""
 
     name: str
     old: RuleView
     new: RuleView
+
+
+class Rules(NamedTuple):
+    """What a change of rules means: classes whose rule changes, and the bytes by tier that leave (None = not known)."""
+
+    changes: list[Change]
     leaves: dict[str, int] | None
 
 
@@ -138,44 +145,36 @@ def _typed_rules(form: Form, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def rules_set(form: Form, view: TenantView, actor: Principal | None, *, rehearse: bool = False) -> list[Change] | None:
-    """The rules, set or as they would be; answers the classes whose rule changes."""
+def rules_set(
+    form: Form, view: TenantView, actor: Principal | None, now: datetime, *, rehearse: bool = False
+) -> Rules | None:
+    """The rules, set or as they would be; what leaves is looked up only for a rehearsal."""
     place = place_or_404(view)
     names = class_names(class_rules_view(tenant=place), view)
     fields = forms.checked(ClassesIn, form, {"rules": _typed_rules(form, names)})
 
-    def act() -> list[Change]:
+    def act() -> Rules:
         quotas_lock()
         before = class_rules_view(tenant=place)
         if form.given["seen"] != rules_tag(before):
             raise Problem("etag-mismatch")
-        wrong = misplaced(tenant=view.id) if rehearse else None
+        wrong = misplaced(tenant=view.id, now=now) if rehearse else None
         rules = {name: msgspec.convert(dict(rule), Rule) for name, rule in fields["rules"].items()}
         after = class_rules_set(tenant=place, rules=rules, actor=actor)
-        leaves = leaving(wrong, misplaced(tenant=view.id)) if rehearse else None
-        return _changes(names, before, after, leaves)
+        leaves = leaving(wrong, misplaced(tenant=view.id, now=now)) if rehearse else None
+        return Rules(_changes(names, before, after), by_tier(leaves))
 
     return forms.attempt(form, act, rehearse=rehearse)
 
 
-def _changes(
-    names: Sequence[str], before: Mapping[str, RuleView], after: Mapping[str, RuleView], leaves: dict[Where, int] | None
-) -> list[Change]:
+def _changes(names: Sequence[str], before: Mapping[str, RuleView], after: Mapping[str, RuleView]) -> list[Change]:
     found = []
     for name in names:
         nothing = _view(BUILT_IN.get(name, ANYWHERE))
         old, new = before.get(name, nothing), after.get(name, nothing)
         if old != new:
-            found.append(Change(name, old, new, by_tier(leaves, name)))
+            found.append(Change(name, old, new))
     return found
-
-
-def by_tier(leaves: Mapping[Where, int] | None, name: str) -> dict[str, int] | None:
-    """What leaves of one class, by tier, hot first."""
-    if leaves is None:
-        return None
-    found = {t: sum(n for (of, _node, tier), n in leaves.items() if (of, tier) == (name, t)) for t in wording.TIERS}
-    return {tier: size for tier, size in found.items() if size}
 
 
 # --- own nodes --------------------------------------------------------------------------------------------------------
@@ -194,7 +193,13 @@ def nodes_form(data: QueryDict, view: TenantView, offered: Sequence[NodeChoice])
 
 
 def nodes_set(
-    form: Form, view: TenantView, actor: Principal | None, *, evict: bool = False, rehearse: bool = False
+    form: Form,
+    view: TenantView,
+    actor: Principal | None,
+    now: datetime,
+    *,
+    evict: bool = False,
+    rehearse: bool = False,
 ) -> Nodes | None:
     """The tenant's own nodes, set or as they would be. `evict`: blocks of others on them are meant to leave."""
     place = place_or_404(view)
@@ -205,10 +210,10 @@ def nodes_set(
         offered = nodes_offered()
         if form.given["seen"] != nodes_tag(view, offered):
             raise Problem("etag-mismatch")
-        wrong = misplaced(tenant=view.id) if rehearse else None
+        wrong = misplaced(tenant=view.id, now=now) if rehearse else None
         moved = _moved(offered, set(fields["nodes"]), view) if rehearse else []
         nodes_dedicate(tenant=place, names=fields["nodes"], evict=evict, actor=actor)
-        leaves = leaving(wrong, misplaced(tenant=view.id)) if rehearse else None
+        leaves = leaving(wrong, misplaced(tenant=view.id, now=now)) if rehearse else None
         return Nodes(moved, sum(m.foreign for m in moved), None if leaves is None else sum(leaves.values()))
 
     return forms.attempt(form, act, rehearse=rehearse)
