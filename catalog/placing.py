@@ -53,8 +53,8 @@ def rule_of(namespace: NamespacePlace, rules: Rules) -> Rule:
 
 def _rule(tenant: TenantPlace, rules: Rules, data_class: str, separable: bool) -> Rule:
     return rule_for(
-        rules.get(tenant.id, {}), data_class=data_class, classes=tenant.classes, separable=separable,
-        residency=tenant.residency,
+        rules.get(tenant.id, {}), data_class=data_class, classes={*tenant.classes, *tenant.former},
+        separable=separable, residency=tenant.residency,
     )  # fmt: skip
 
 

@@ -138,7 +138,9 @@ class ShareGroups(APIView):
         body=ShareGroupIn,
         answer=ShareGroupOut,
         status=201,
-        refusals=("audience-unknown", "expiry-range", "share-group-incompatible", "share-group-taken"),
+        refusals=(
+            *("audience-unknown", "expiry-range", "share-group-incompatible", "share-group-taken", "person-needed"),
+        ),
     )
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """A share group that waits for its second person."""
@@ -164,7 +166,11 @@ class ShareGroupApprove(APIView):
     @call(
         "share_groups_approve",
         answer=ShareGroupOut,
-        refusals=("approval-own", "approval-decided", "approval-expired", "share-group-inactive", *PROOF),
+        refusals=(
+            *("person-needed", "approval-own", "approval-decided", "approval-expired", "share-group-inactive"),
+            "share-group-incompatible",
+            *PROOF,
+        ),
     )
     def post(self, request: Request, group_id: UUID) -> Response:
         """Its members may share from now on."""
@@ -243,7 +249,7 @@ urlpatterns: list[URLPattern] = [
         "share-groups/<uuid:group_id>:approve",
         ShareGroupApprove.as_view(),
         "share-group-approve",
-        POST=audited("approver", step_up=True, scope="approvals:decide"),
+        POST=audited("approver", step_up=True, person=True),
     ),
     route(
         "share-groups/<uuid:group_id>:revoke",

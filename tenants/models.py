@@ -25,6 +25,8 @@ class Tenant(models.Model):
     """The region its blocks must stay in; empty = any."""
     isolation = models.CharField(max_length=16, default="shared")
     classes = ArrayField(models.CharField(max_length=63), default=list)
+    former_classes = ArrayField(models.CharField(max_length=63), db_default=[])
+    """Classes that it had: what was cached without being told apart may still be of them."""
     erasure_scope = models.CharField(max_length=16, default="label")
     retention = models.JSONField(default=dict)
     """Data class → seconds."""

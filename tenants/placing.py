@@ -15,7 +15,10 @@ from tenants.models import Namespace, ShareGroup, ShareMember, Tenant
 
 
 class TenantPlace(msgspec.Struct, frozen=True):
-    """What rules need of a tenant. `separable`: its data classes are parts of its namespaces."""
+    """What rules need of a tenant. `separable`: its data classes are parts of its namespaces.
+
+    `former`: classes that it had; blocks in namespaces that are not separable may still be of them.
+    """
 
     id: UUID
     slug: str
@@ -24,6 +27,7 @@ class TenantPlace(msgspec.Struct, frozen=True):
     classes: tuple[str, ...]
     separable: bool
     state: str
+    former: tuple[str, ...] = ()
 
 
 class NamespacePlace(msgspec.Struct, frozen=True):
@@ -42,7 +46,7 @@ class NamespacePlace(msgspec.Struct, frozen=True):
     members: tuple[TenantPlace, ...] = ()
 
 
-_TENANT = ("id", "slug", "residency", "isolation", "classes", "erasure_scope", "state")
+_TENANT = ("id", "slug", "residency", "isolation", "classes", "erasure_scope", "state", "former_classes")
 
 
 def tenant_place(slug: str) -> TenantPlace | None:
@@ -116,7 +120,7 @@ def shared_in(*, tenant: UUID, since: datetime, until: datetime) -> bool:
 
 
 def _place(row: tuple[object, ...]) -> TenantPlace:
-    id_, slug, residency, isolation, classes, scope, state = row
+    id_, slug, residency, isolation, classes, scope, state, former = row
     separable = scope != ERASURE_SCOPES[0]
     fields = {"id": id_, "slug": slug, "residency": residency, "isolation": isolation, "classes": classes}
-    return msgspec.convert({**fields, "separable": separable, "state": state}, TenantPlace)
+    return msgspec.convert({**fields, "separable": separable, "state": state, "former": former}, TenantPlace)

@@ -189,7 +189,7 @@ def test_who_changed_since_the_group_was_asked_for_is_not_approved(change):
     here, elsewhere = asked(one, two), asked(one, two)
     with unrecorded():  # past the service, which refuses that
         Tenant.objects.filter(id=two.id).update(**change)
-    approver = principal(None, "approver")
+    approver = principal(None, "approver", at=NOW)
     refused("share-group-incompatible", services.share_group_approve, group_id=here.id, actor=approver, now=NOW)
     approval = approvals.approval_of("share_group", str(elsewhere.id))
     approvals.approval_decide(approval_id=approval.id, approve=True, actor=approver, now=NOW)

@@ -67,7 +67,7 @@ def test_who_shares_stays_as_it_is_until_the_group_is_over(changes):
 def test_a_change_is_told_with_values_before_and_after_but_no_name():
     tenant = a_tenant(name="Old Name", classes=["a"], retention={"a": 60})
     change(tenant, name="New Name", erasure_scope="subject", retention={"a": 90}, residency="")
-    data = [json.loads(bytes(e.body)) for e in Event.objects.order_by("id")][-1]
+    data = [json.loads(bytes(e.body)) for e in Event.objects.only("id", "body").order_by("id")][-1]
     assert data["action"] == "tenant.changed"
     assert data["data"] == {
         "changed": ["name", "erasure_scope", "retention"],
@@ -108,3 +108,14 @@ def test_a_finer_scope_fences_whatever_is_coarser_and_what_was_shared():
     fine = a_namespace(tenant, model, label="x")
     generations = dict(Namespace.objects.values_list("id", "min_gen"))
     assert [generations[n.id] for n in (by_class, whole, shared, foreign, fine)] == [2, 2, 2, 1, 1]
+
+
+def test_a_class_that_is_given_up_still_rules_what_could_not_be_told_apart():
+    tenant, model = a_tenant(erasure_scope="tenant", classes=["restricted", "public"]), a_model()
+    mixed = a_namespace(tenant, model, data_class="restricted")
+    change(tenant, classes=["public"])
+    assert told(mixed) == [MEMORY]
+    change(tenant, classes=["public", "restricted"])
+    change(tenant, classes=[], erasure_scope="class")
+    assert told(mixed) == [MEMORY]
+    assert told(a_namespace(tenant, model)) == [{}]
