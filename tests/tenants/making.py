@@ -2,7 +2,7 @@
 
 import uuid
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from django.apps import apps
 from django.db import transaction
@@ -66,9 +66,9 @@ def a_user(**fields):
 
 
 def principal(tenant=None, *roles, at=None):
-    """A person who has just proved themselves (`at`: another time than now)."""
+    """A person who has proved themselves a moment ago (`at`: another time)."""
     return Principal(
         kind="user", id=str(uuid.uuid4()), roles=frozenset(roles or ("tenant-admin",)),
-        proved_at=(at or datetime.now(UTC)).timestamp(),
+        proved_at=(at or datetime.now(UTC) - timedelta(seconds=30)).timestamp(),
         tenant_id=tenant.id if tenant else None, tenant_slug=tenant.slug if tenant else "",
     )  # fmt: skip

@@ -22,7 +22,7 @@ def test_a_decision_is_applied_and_what_is_not_there_is_ignored():
     )  # fmt: skip
     tasks.approval_decided.run(str(group.id))
     approval = approvals.approval_of("share_group", str(group.id), tenant_id=group.tenant_id)
-    approvals.approval_decide(approval_id=approval.id, approve=True, actor=principal(None, "approver"), now=now)
+    approvals.approval_decide(approval_id=approval.id, approve=True, actor=principal(None, "approver", at=now), now=now)
     tasks.approval_decided.run(str(group.id))
     group.refresh_from_db()
     assert group.state == "approved"

@@ -68,6 +68,23 @@ def test_a_token_is_shown_once_and_revoked(tenanted, person):
     assert other.get(f"/tokens/{id_}/revoke").context["code"] == "not-found"
 
 
+def test_a_token_is_rotated_and_the_new_secret_shown_once(tenanted, person):
+    client, other = proved(person("viewer")), proved(person("operator", name="ann"))
+    owner = client.get("/tokens/new").context["owners"][0][0]
+    fields = {"owner": owner, "roles": ["viewer"], "days": "30", "name": "ci"}
+    first = re.search(r"kvc_user_\w+", client.post("/tokens/new", fields).content.decode())[0]
+    path = re.search(r"/tokens/\w+/rotate", client.get("/settings").content.decode())[0]
+    assert "gets a new secret" in text_of(client.get(path))
+    assert path not in other.get("/settings").content.decode(), "a person's tokens are the person's"
+    assert other.post(path).context["code"] == "forbidden"
+    made = client.post(path)
+    second = re.search(r"kvc_user_\w+", made.content.decode())[0]
+    assert second != first
+    assert "no-store" in made.headers["Cache-Control"]
+    assert second not in client.get("/settings").content.decode()
+    assert len(re.findall(r"/tokens/\w+/rotate", client.get("/settings").content.decode())) == 2, "for a day both"
+
+
 def test_a_share_group_is_asked_for_by_one_and_decided_by_another(tenanted, person):
     client = proved(person("operator", "approver"))
     fields = {

@@ -191,7 +191,7 @@ def test_who_changed_since_the_group_was_asked_for_is_not_approved(change):
         Tenant.objects.filter(id=two.id).update(**change)
     approver = principal(None, "approver", at=NOW)
     refused("share-group-incompatible", services.share_group_approve, group_id=here.id, actor=approver, now=NOW)
-    approval = approvals.approval_of("share_group", str(elsewhere.id))
+    approval = approvals.approval_of("share_group", str(elsewhere.id), tenant_id=one.id)
     approvals.approval_decide(approval_id=approval.id, approve=True, actor=approver, now=NOW)
     assert services.share_groups_sweep(now=NOW) == 1
     states = [ShareGroup.objects.get(id=g.id).state for g in (here, elsewhere)]
