@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 from django.db import transaction
 
@@ -57,12 +58,17 @@ def test_the_tokens_of_a_tenant_end_with_it():
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("role", ["tenant", "ingest", "router"])
+@pytest.mark.parametrize("role", ["ingest", "router"])
 def test_passwords_are_looked_up_by_the_operators_connection_alone(role):
     a_user(username="alice")
     assert selectors.known_username("alice").password
     with sql.connect(role) as c:
         assert c.execute("SELECT * FROM tenants_lookup('username', 'alice', NULL)").fetchall() == []
+
+
+def test_a_tenants_role_looks_nobody_up(db):
+    with sql.connect("tenant") as c, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        c.execute("SELECT * FROM tenants_lookup('token', 'x', NULL)")
 
 
 def test_fences_come_once_per_namespace_with_the_newest_position():

@@ -39,12 +39,18 @@ WEAKENED = {
     "GRANT SELECT (key) ON tenant_seal TO PUBLIC": "tenant_seal is open to kv_tenant and no policy narrows it",
     "CREATE VIEW v AS SELECT * FROM tenants_user; GRANT SELECT ON v TO kv_tenant": "v is open to kv_tenant",
     "CREATE MATERIALIZED VIEW m AS SELECT 1 AS a; GRANT SELECT ON m TO kv_tenant": "m is open to kv_tenant",
-    "CREATE UNIQUE INDEX oracle ON tenants_model (name)": "tenants_model.oracle does not begin with the tenant",
-    "ALTER TABLE tenants_epoch ADD UNIQUE (id); ALTER TABLE tenants_epoch ADD COLUMN e uuid CONSTRAINT up "
-    "REFERENCES tenants_epoch (id)": "tenants_epoch.up does not begin with the tenant",
+    "CREATE UNIQUE INDEX oracle ON tenants_adapter (name)": "tenants_adapter.oracle does not begin with the tenant",
+    "ALTER TABLE tenants_adapter ADD UNIQUE (id); ALTER TABLE tenants_adapter ADD COLUMN e uuid CONSTRAINT up "
+    "REFERENCES tenants_adapter (id)": "tenants_adapter.up does not begin with the tenant",
     "CREATE FUNCTION leak() RETURNS int LANGUAGE sql SECURITY DEFINER AS 'SELECT 1'; "
     "GRANT EXECUTE ON FUNCTION leak() TO kv_tenant": "leak",
     "GRANT CREATE ON SCHEMA public TO kv_tenant": "may make tables",
+    "GRANT TEMPORARY ON DATABASE kvc_test TO PUBLIC": "may make temporary tables",
+    "ALTER ROLE kv_tenant SET search_path = x": "has a default of its own: search_path=x",
+    "ALTER ROLE kv_tenant RESET ALL": "shows other sessions its queries",
+    "ALTER FUNCTION tenant_now() RESET search_path": "function tenant_now has no search_path",
+    "ALTER FUNCTION tenants_user_own() SET search_path = public": "function tenants_user_own has no search_path",
+    "GRANT EXECUTE ON FUNCTION tenants_lookup(text, text, bytea) TO kv_tenant": "tenants_lookup",
 }  # fmt: skip
 
 
