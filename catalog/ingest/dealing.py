@@ -101,7 +101,7 @@ class Dealer:
         if version > told.version + AHEAD:
             return
         if version > told.version:  # of a database that was restored: what it was told last is not known any more
-            told.version = version
+            told.version, told.document = version, {}  # so it is told anew, with the next version
             self.dirty = True
             return
         if version != told.version:

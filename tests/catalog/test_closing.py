@@ -47,8 +47,8 @@ def test_what_lies_on_nodes_that_nobody_sees_is_unknown_not_nothing(postgres, re
         request.addfinalizer(rig.close)
         for node in (memory, disk):
             sim = Sim(node)
-            rig.send(node, sim.frame(add(ns, 1, tier="hbm")))
-        rig.send(disk, sim.frame(add(ns, 2, tier="ssd")))
+            rig.send(node, sim.frame(add(ns, 1, tier="hbm", bytes=BYTES * TOKENS)))
+        rig.send(disk, sim.frame(add(ns, 2, tier="ssd", bytes=BYTES * TOKENS)))
         assert "1 blocks" not in refused("tenant-holds-bytes", tenant).text
         for _ in range(12):
             rig.tick(1)  # both are silent: nothing of theirs is known any more
