@@ -15,6 +15,7 @@ OWN = {
     "shard-unavailable": "this process is not the writer of the shard now, or its database is away",
     "too-many-namespaces": "the node speaks of more unregistered namespaces than a node may make",
     "queue-full": "more frames wait than the writer may hold in memory",
+    "rate-limited": "more unknown tokens came from the address than are looked up",
     "unfoldable": "the writer could not fold the item; it was set aside and the source is asked for its inventory",
     "step-unknown": "the item claims a move between nodes that no open step allows",
     "unknown-keys": "the item speaks of blocks the source was not believed to hold",
@@ -55,6 +56,7 @@ STATUS = {
     "wrong-shard": 421,
     "shard-unavailable": 503,
     "queue-full": 503,
+    "rate-limited": 429,
     "missing-dp-rank": 422,
     "fenced-boot": 409,
 }

@@ -18,6 +18,7 @@ from catalog.ingest.credentials import Credentials
 from catalog.ingest.inventory import decode_heartbeat, decode_inventory
 from catalog.ingest.jobs import Broken, Job, Message, Outcome, hint
 from catalog.ingest.pipeline import Pipeline
+from kvconsole.infra.addresses import origin
 from kvconsole.infra.sql import uuid7
 from kvcore.events import FRAME_BYTES_MAX, Refused, decode_frame
 from kvcore.messages import Answer
@@ -101,7 +102,8 @@ class Hot:
             await _problem(send, headers, 405, "method-not-allowed", "POST", allow=b"POST")
             return
         started = time.perf_counter()
-        node = await self.credentials.node(headers.get(b"authorization", b""))
+        peer, forwarded = (scope.get("client") or ("", 0))[0], headers.get(b"x-forwarded-for", b"").decode("latin-1")
+        node = await self.credentials.node(headers.get(b"authorization", b""), origin(peer, forwarded))
         if node is None:
             meters.REFUSED.labels("foreign-token").inc()
             await _problem(send, headers, 401, "foreign-token", "a node's token is needed")

@@ -43,6 +43,7 @@ class Command(BaseCommand):
             log_level="warning",
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # KVC_TRUSTED_PROXIES says who is believed (`infra.addresses`)
             backlog=1024,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=5,
