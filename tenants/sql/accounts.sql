@@ -1,6 +1,7 @@
 -- People, their factors and guesses: what the ORM cannot say.
 
--- Failed attempts by account and by address, under keys that tell neither. Only who logs people in may see them.
+-- Failed attempts by account at an address, by address and by account, under keys that tell none of it. Only who logs
+-- people in may see them.
 CREATE TABLE tenants_guess (
   key      bytea PRIMARY KEY CHECK (octet_length(key) = 32),
   failures integer     NOT NULL,
@@ -10,8 +11,9 @@ CREATE TABLE tenants_guess (
 CREATE INDEX tenants_guess_last ON tenants_guess (last);
 
 -- An attempt begins: it counts as failed until it is known to be none, so many at once are no way around.
--- Answers how many seconds to wait; then nothing was counted. Beyond `free` failures each one doubles the wait.
-CREATE FUNCTION tenants_guess_begin(keys bytea[], free integer[], quiet interval, most interval)
+-- Answers how many seconds to wait; then nothing was counted. Beyond `free` failures of a key each one doubles the wait,
+-- up to its `most`.
+CREATE FUNCTION tenants_guess_begin(keys bytea[], free integer[], quiet interval, most interval[])
 RETURNS double precision LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   now_ timestamptz := clock_timestamp();
@@ -26,16 +28,16 @@ BEGIN
   END IF;
   UPDATE public.tenants_guess g SET failures = n.failures, last = now_,
          until = CASE WHEN n.failures <= n.free THEN '-infinity'
-                      ELSE now_ + least(most, interval '1 second' * 2 ^ least(n.failures - n.free, 30)) END
-    FROM (SELECT o.key, a.free, CASE WHEN o.last < now_ - quiet THEN 1 ELSE o.failures + 1 END AS failures
-            FROM public.tenants_guess o JOIN unnest(keys, free) AS a (key, free) ON a.key = o.key) n
+                      ELSE now_ + least(n.most, interval '1 second' * 2 ^ least(n.failures - n.free, 30)) END
+    FROM (SELECT o.key, a.free, a.most, CASE WHEN o.last < now_ - quiet THEN 1 ELSE o.failures + 1 END AS failures
+            FROM public.tenants_guess o JOIN unnest(keys, free, most) AS a (key, free, most) ON a.key = o.key) n
    WHERE g.key = n.key;
   DELETE FROM public.tenants_guess g WHERE g.key IN (
     SELECT o.key FROM public.tenants_guess o WHERE o.last < now_ - interval '1 day' ORDER BY o.last LIMIT 50 FOR UPDATE SKIP LOCKED);
   RETURN 0;
 END $$;
-REVOKE ALL ON FUNCTION tenants_guess_begin(bytea[], integer[], interval, interval) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION tenants_guess_begin(bytea[], integer[], interval, interval) TO kv_operator;
+REVOKE ALL ON FUNCTION tenants_guess_begin(bytea[], integer[], interval, interval[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION tenants_guess_begin(bytea[], integer[], interval, interval[]) TO kv_operator;
 
 -- Who was removed has no factor, no linked identity and no address left, in the transaction that removes.
 CREATE FUNCTION tenants_user_forget() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER

@@ -56,10 +56,10 @@ RETURNING namespace_id, granted_at = %(now)s
 SELECT tenants_guess_begin(%s, %s, %s, %s)
 
 -- name: guess_passed
--- The attempt was right: the account's counter goes, the address gets one failure back. Index: primary key.
+-- The attempt was right: the account's counter at the address goes, the others get one back. Index: primary key.
 WITH account AS (DELETE FROM tenants_guess WHERE key = %s)
-UPDATE tenants_guess SET failures = greatest(0, failures - 1), until = '-infinity'
- WHERE key = ANY (%s) AND failures - 1 <= %s
+UPDATE tenants_guess g SET failures = greatest(0, g.failures - 1), until = '-infinity'
+  FROM unnest(%s, %s) AS a (key, free) WHERE g.key = a.key AND g.failures - 1 <= a.free
 
 -- name: totp_step
 -- The code of this step is used up, by this attempt and no other. Index: primary key.

@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
@@ -63,7 +64,52 @@ def test_each_failure_doubles_the_wait_and_a_quiet_time_forgets():
         cursor.execute("UPDATE tenants_guess SET last = now() - interval '2 days'")
         guard.begin(account=some(), address="198.51.100.1")
         cursor.execute("SELECT count(*) FROM tenants_guess")
-        assert cursor.fetchone()[0] == 2, "old ones go"
+        assert cursor.fetchone()[0] == 3, "old ones go"
+
+
+def later(**time):
+    """Everybody's counters are so much older."""
+    with connections["default"].cursor() as cursor:
+        ago = timedelta(**time)
+        cursor.execute("UPDATE tenants_guess SET last = last - %s, until = until - %s", [ago, ago])
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("kind", ["account", "factor"])
+def test_a_stranger_makes_nobody_wait_but_the_own_address(kind):
+    """Also with an attempt whenever one is let in, hour after hour."""
+    name = some()
+    for minutes in (0, 1, 5, 14, 14, 14, 14, 15, 14, 14, 16):
+        later(minutes=minutes)
+        for _ in range(guard.FREE[kind] + 2):
+            with contextlib.suppress(Problem):
+                guard.begin(account=name, address="203.0.113.9", kind=kind)
+        with pytest.raises(Problem):
+            guard.begin(account=name, address="203.0.113.9", kind=kind)
+        guard.begin(account=name, address="192.0.2.1", kind=kind).passed()
+
+
+@pytest.mark.django_db
+def test_from_all_addresses_together_there_is_a_high_ceiling_with_a_short_wait():
+    name, waits = some(), []
+    assert guard.FREE["account anywhere"] >= 20 * guard.FREE["account"]
+    for i in range(guard.FREE["account anywhere"] + 10):
+        with contextlib.suppress(Problem):
+            guard.begin(account=name, address=f"203.0.{i}.9")
+    with pytest.raises(Problem) as refused:
+        guard.begin(account=name, address="192.0.2.1")
+    waits.append(refused.value.retry_after_seconds)
+    for i in range(8):
+        later(seconds=61)
+        guard.begin(account=name, address=f"198.51.{i}.9")
+        with pytest.raises(Problem) as refused:
+            guard.begin(account=name, address="192.0.2.1")
+        waits.append(refused.value.retry_after_seconds)
+    assert waits[0] <= 2
+    assert max(waits) == guard.MOST_ANYWHERE["account"].total_seconds()
+    later(seconds=61)
+    guard.begin(account=name, address="192.0.2.1").passed()
+    guard.begin(account=some(), address="192.0.2.1")
 
 
 @pytest.mark.django_db

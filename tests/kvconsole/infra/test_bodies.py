@@ -72,8 +72,8 @@ def test_answers_are_json_whatever_they_are_made_of():
 def test_a_hundred_thousand_keys_are_looked_through_once(last):
     keys = "".join(f'"k{i}":0,' for i in range(120_000))
     raw = f'{{{keys}"{last}":1}}'.encode()
-    begun = time.perf_counter()
+    begun = time.process_time()
     with pytest.raises(Problem) as caught:
         bodies.read(raw)
-    assert time.perf_counter() - begun < 1.0
+    assert time.process_time() - begun < 1.0
     assert caught.value.errors[0]["pointer"] == f"/{last}"

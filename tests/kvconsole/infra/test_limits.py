@@ -54,8 +54,8 @@ def test_nesting_is_bounded():
 
 def test_a_long_key_before_many_values_costs_no_more_than_its_length():
     value = {"k" * 500_000: [*range(250_000), {"a~/" + "b" * 100: "\0"}]}
-    begun = time.perf_counter()
+    begun = time.process_time()
     pointer, code = unstorable(value)
-    assert time.perf_counter() - begun < 2.0
+    assert time.process_time() - begun < 2.0
     assert pointer.endswith("k/250000/a~0~1" + "b" * 100)
     assert code == "unstorable-text"
