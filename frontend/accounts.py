@@ -184,14 +184,14 @@ class Invitation(Door, FormView):  # type: ignore[type-arg]
         """The page that takes the secret, the one that asks for a password, or the refusal."""
         if request.method == "POST" and "token" in request.POST:
             return self.opened(request)
-        self.invitation = self.kept(request)
-        if self.invitation is None and request.method == "GET":
+        kept = self.kept(request)
+        if kept is None and request.method == "GET":
             return render(request, "frontend/account/invitation_open.html")
-        found = self.invitation and services.invited(invitation=self.invitation, now=timezone.now())
-        if not found:
+        found = services.invited(invitation=kept, now=timezone.now()) if kept else None
+        if kept is None or found is None:
             request.session.pop(INVITATION, None)
             return refusal(request, "invitation-invalid", 410)
-        self.person = found
+        self.invitation, self.person = kept, found
         return super().dispatch(request, *args, **kwargs)
 
     def opened(self, request: HttpRequest) -> HttpResponseBase:

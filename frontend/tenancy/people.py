@@ -204,7 +204,8 @@ def token_context(form: Form, principal: Principal) -> dict[str, Any]:
     if principal.may("operator", "approver", "tenant-admin"):
         listed = accounts.people(tenant_id=found.id if found else None, fleet=found is None, kind="service")
         listed, named = listed.filter(is_active=True), _uuid(form.given["owner"])
-        wanted = [*listed.filter(id=named), *listed.exclude(id=named).order_by("username")[:SUGGESTED]]
+        first, others = ([named], listed.exclude(id=named)) if named else ([], listed)
+        wanted = [*listed.filter(id__in=first), *others.order_by("username")[:SUGGESTED]]
         owners += [(str(u.id), u.username, "service") for u in wanted]
     roles = [r for r in wording.USER_ROLES if (r in OWN | {"gateway"}) == bool(slug) or r == "gateway"]
     return {

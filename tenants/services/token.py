@@ -216,7 +216,8 @@ def token_rotate(*, tenant: Tenant, token_id: str, actor: Principal, now: dateti
     at = now or datetime.now(UTC)
     with transaction.atomic(using=plane()):
         old = _locked(tenant, token_id)
-        owner = User.objects.defer("password", "lookalike").filter(id=old.user_id).first() if old else None
+        known = User.objects.defer("password", "lookalike")
+        owner = known.filter(id=old.user_id).first() if old and old.user_id else None
         if old is None or owner is None or not (_own(old, actor) or administers(actor, old.tenant_id)):
             raise Problem("not-found")
         roles = [role for role in old.roles if role in owner.roles]

@@ -58,7 +58,8 @@ def test_a_service_account_owns_tokens_and_never_logs_in():
     strong = {"owner": owner, "kind": "service", "roles": ["destructive-operator"]}
     assert code(operator.token(**strong)) == (403, "role-not-grantable")
     assert approver.token(**strong).status_code == 201
-    assert approver.change(owner, suspended=True).status_code == 200
+    assert code(approver.change(owner, suspended=True)) == (403, "role-not-grantable"), "it has others' roles too"
+    assert Person("operator", "approver").change(owner, suspended=True).status_code == 200
     assert use(token["token"]).status_code == 401
 
 

@@ -80,5 +80,5 @@ def test_people_beyond_one_page_are_on_the_next_and_lists_turn_by_themselves(per
 
 def test_a_mark_that_is_none_is_the_first_page(person):
     client = person("operator")
-    for query in ("tokens_after=x", "people_before=%00", "groups_after=~~", "services_after=" + "x" * 999):
+    for query in ("tokens_after=x", "people_before=~", "groups_after=~~", "services_after=" + "x" * 999):
         assert client.get(f"/settings?{query}").status_code == 200
