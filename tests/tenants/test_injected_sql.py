@@ -288,7 +288,7 @@ ATTACKS = {
     "another's person": person(tenant="%(other)s"),
     "another's name": person(name="%(other_slug)s || '/new'"),
     "another's look": person(looks="%(other_slug)s || '/new'"),
-    "another's id": person(id="%(eve)s"),
+    "an id of before": person(id="'00000000-0000-7000-8000-0000000000ff'"),
     "another's password": "UPDATE tenants_user SET password = 'x' WHERE id = %(eve)s",
     "a password": "SELECT password FROM tenants_user",
     "own tenant": "UPDATE tenants_tenant SET state = 'active'",

@@ -23,6 +23,12 @@ class Silent:
         raise AssertionError(text)
 
 
+class Apart(DatabaseWrapper):
+    """Shares no pool with the connections of this process."""
+
+    _connection_pools = {}
+
+
 def end(postgres: Postgres, *pids: int) -> None:
     """The server has ended these connections."""
     with psycopg.connect(postgres.superuser_dsn("postgres"), autocommit=True) as c:
@@ -53,8 +59,8 @@ def test_news_that_came_meanwhile_are_no_end(postgres: Postgres) -> None:
 def pooled(django_db_setup):
     """Django's connection of the operator, over a pool of its own."""
     known = connections["default"].settings_dict
-    options = {**known["OPTIONS"], "pool": {"min_size": 1, "max_size": 2, "timeout": 2}}
-    made = DatabaseWrapper({**known, "OPTIONS": options, "CONN_MAX_AGE": 0}, alias="pooled")
+    options = {**known["OPTIONS"], "pool": {"min_size": 1, "max_size": 1, "timeout": 5}}
+    made = Apart({**known, "OPTIONS": options, "CONN_MAX_AGE": 0}, alias="default")
     yield made
     made.close()
     made.close_pool()
@@ -75,3 +81,39 @@ def test_a_pooled_connection_is_used_again_and_replaced_after_its_end(pooled, po
     assert backend(pooled) != first
     with pytest.raises(OperationalError):
         end(postgres, backend(pooled)), backend(pooled)  # within a request nothing is repeated
+
+
+LEFT = (
+    "PREPARE _pg3_0 AS SELECT 'from another tenant'", "SET search_path = information_schema",
+    "SET statement_timeout = 9999", "SET kv.context = 'x'", "DECLARE c CURSOR WITH HOLD FOR SELECT 1", "LISTEN news",
+)  # fmt: skip
+
+
+@pytest.mark.django_db(databases=["default", "tenant"])
+def test_what_a_tenant_left_in_a_session_is_gone_for_the_next() -> None:
+    known = connections["tenant"].settings_dict
+    options = {**known["OPTIONS"], "pool": {"min_size": 1, "max_size": 1, "timeout": 5}}
+    pooled = Apart({**known, "OPTIONS": options, "CONN_MAX_AGE": 0}, alias="tenant")
+    try:
+        with pooled.cursor() as cursor:
+            before = settings_of(cursor)
+            for statement in LEFT:
+                cursor.execute(statement)
+        pooled.close()
+        with pooled.cursor() as cursor:
+            assert settings_of(cursor) == before
+            for left in ("pg_prepared_statements", "pg_cursors WHERE is_holdable", "pg_listening_channels() x (x)"):
+                cursor.execute(f"SELECT count(*) FROM {left}")
+                assert cursor.fetchone() == (0,), left
+    finally:
+        pooled.close()
+        pooled.close_pool()
+
+
+def settings_of(cursor):
+    """What the session is set to, and whose it is."""
+    cursor.execute(
+        "SELECT pg_backend_pid(), current_setting('search_path'), current_setting('statement_timeout'),"
+        " coalesce(current_setting('kv.context', true), ''), current_setting('timezone')"
+    )
+    return cursor.fetchone()
