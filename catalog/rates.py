@@ -45,6 +45,13 @@ class Limits(NamedTuple):
     deletions_per_hour: int | None
 
 
+class Left(NamedTuple):
+    """What is left of the limits now; None = there is no limit."""
+
+    requests: int | None
+    deletions: int | None
+
+
 class _Lot(NamedTuple):
     window: int
     left: int
@@ -121,14 +128,14 @@ def deletion_take(tenant_id: UUID, *, now: datetime) -> None:
         raise Problem("deletions-quota-exceeded", detail, retry_after_seconds=3600 - second % 3600)
 
 
-def rates_left(tenant_id: UUID, *, now: datetime) -> tuple[Limits, Limits]:
+def rates_left(tenant_id: UUID, *, now: datetime) -> tuple[Limits, Left]:
     """The tenant's limits, and what is left of them in this second and this hour (UTC); None = no limit.
 
     Processes take requests in small lots, so a little of what they took may not be used yet.
     """
     row = RateQuota.objects.using(FLEET_PLANE).filter(tenant_id=tenant_id).first()
     if row is None:
-        return Limits(None, None), Limits(None, None)
+        return Limits(None, None), Left(None, None)
     second = int(now.timestamp())
     taken = {
         kind: count
@@ -142,7 +149,7 @@ def rates_left(tenant_id: UUID, *, now: datetime) -> tuple[Limits, Limits]:
         None if limit is None else max(0, limit - taken.get(kind, 0))
         for limit, kind in zip(whole, (REQUESTS, DELETIONS), strict=True)
     )
-    return whole, Limits(*found)
+    return whole, Left(*found)
 
 
 def _take(tenant_id: UUID, kind: str, window: int, lot: int, limit: int) -> bool:

@@ -3,16 +3,17 @@
 from datetime import UTC, datetime
 
 import pytest
-from django.db import connection
 
 from catalog import apart
 from catalog.classes import class_rules_set
+from catalog.dedication import nodes_dedicate
 from catalog.models import Node
+from kvconsole.infra.sql import connect
 from kvcore.residency import Rule
 from tenants.placing import tenant_place
-from tests.tenants.making import a_model, a_namespace, a_node, a_tenant
+from tests.tenants.making import a_model, a_namespace, a_node, a_tenant, principal
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 BLOCK = 16384
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 
@@ -23,7 +24,8 @@ def held():
     tenant = a_tenant(classes=["a", "b"])
     model = a_model()
     node = a_node(name="apart-1")
-    with connection.cursor() as cursor:
+    spaces = [a_namespace(tenant, model, data_class=name) for name in "ab"]
+    with connect("ingest") as cursor:
         cursor.execute(
             "INSERT INTO catalog_source (id, shard, node_id, name, dp_rank, boot, stream, seq, old_boots, state,"
             " reason, since, can_list, gaps) VALUES (901, 0, %s, 'r', 0, gen_random_uuid(), gen_random_uuid(), 1,"
@@ -36,8 +38,7 @@ def held():
                 " VALUES (%s, 0, 901, %s, false, now())",
                 (owner, tier),
             )
-        for number, (name, blocks) in enumerate((("a", {9010: 3, 9011: 5}), ("b", {9011: 7})), 901):
-            space = a_namespace(tenant, model, data_class=name)
+        for number, (space, blocks) in enumerate(zip(spaces, ({9010: 3, 9011: 5}, {9011: 7}), strict=True), 901):
             cursor.execute(
                 "INSERT INTO catalog_keyspace (id, shard, tenant_id, digest, generation, cache_group, block_tokens,"
                 " block_bytes, claimed) VALUES (%s, 0, %s, %s, 1, 0, 16, %s, true)",
@@ -78,5 +79,5 @@ def test_nodes_are_offered_with_whose_they_are_and_what_others_hold_there(held):
     assert apart.foreign_bytes(nodes=[node.id], tenant=tenant.id) == {node.id: 0}
     found = {n.name: n for n in apart.nodes_offered()}
     assert (found["apart-1"].owner, found["apart-1"].region) == ("", "eu")
-    Node.objects.filter(id=node.id).update(dedicated_to=other.id)
+    nodes_dedicate(tenant=tenant_place(other.slug), names=["apart-1"], evict=True, actor=principal(None, "operator"))
     assert next(n for n in apart.nodes_offered() if n.name == "apart-1").owner == other.slug

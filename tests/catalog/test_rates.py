@@ -1,6 +1,6 @@
 """Requests per second and deletions per hour: exact over all processes, nothing where nothing was said."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -55,3 +55,16 @@ def test_deletions_of_an_hour():
     rates.deletion_take(tenant, now=NOW.replace(hour=13))
     with pytest.raises(Problem):
         rates.deletion_take(limited(dph=0), now=NOW)
+
+
+def test_what_is_left_is_of_this_second_and_this_hour():
+    tenant = limited(rps=40, dph=3)
+    assert rates.rates_left(tenant, now=NOW)[1] == rates.Left(40, 3)
+    rates.deletion_take(tenant, now=NOW)
+    assert rates.request_taken(tenant, now=NOW.timestamp())
+    whole, left = rates.rates_left(tenant, now=NOW)
+    assert whole == rates.Limits(40, 3)
+    assert (38 <= left.requests < 40, left.deletions) == (True, 2)
+    assert rates.rates_left(tenant, now=NOW + timedelta(hours=1))[1] == rates.Left(40, 3)
+    assert rates.rates_left(limited(rps=0), now=NOW)[1] == rates.Left(0, None)
+    assert rates.rates_left(a_tenant().id, now=NOW) == (rates.Limits(None, None), rates.Left(None, None))

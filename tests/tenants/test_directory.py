@@ -1,11 +1,14 @@
 """Tenants and namespaces a page at a time, as pages list them."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from tenants import services
-from tenants.directory import namespaces_page, tenant_view, tenants_page
+from tenants.directory import namespaces_named, namespaces_page, tenant_view, tenants_page
 
 pytestmark = pytest.mark.django_db
+NOW = datetime.now(UTC)
 
 
 @pytest.fixture
@@ -44,8 +47,15 @@ def test_namespaces_are_the_tenants_own_newest_first(tenants):
     for label in ("one", "two", "three"):
         services.namespace_resolve(tenant="dir-a", model="dir-model", label=label)
     services.namespace_resolve(tenant="dir-b", model="dir-model", label="other")
-    page = namespaces_page(tenant_id=tenants[0].id, limit=2)
+    page = namespaces_page(tenant_id=tenants[0].id, now=NOW, limit=2)
     assert [n.label for n in page.items] == ["three", "two"]
-    rest = namespaces_page(tenant_id=tenants[0].id, after=page.after, limit=2)
+    rest = namespaces_page(tenant_id=tenants[0].id, now=NOW, after=page.after, limit=2)
     assert ([n.label for n in rest.items], rest.after) == (["one"], "")
-    assert len(namespaces_page(tenant_id=tenants[0].id, after="no id").items) == 3
+    assert len(namespaces_page(tenant_id=tenants[0].id, now=NOW, after="no id").items) == 3
+    back = namespaces_page(tenant_id=tenants[0].id, now=NOW, before=rest.before, limit=2)
+    assert ([n.label for n in back.items], back.before) == (["three", "two"], "")
+    named = namespaces_named(tenant_id=tenants[0].id, text="two", now=NOW)
+    assert [n.label for n in named] == ["two"]
+    for text in (named[0].digest, str(named[0].id)):
+        assert namespaces_named(tenant_id=tenants[1].id, text=text, now=NOW) == named
+    assert namespaces_named(tenant_id=tenants[1].id, text="two", now=NOW) == []

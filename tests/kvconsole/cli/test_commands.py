@@ -105,6 +105,7 @@ def test_words_become_fields():
 
 def test_the_page_about_kvc_names_every_command():
     text = (CLONE / "docs" / "kvc.md").read_text()
-    for words in filter(None, walked(typer.main.get_command(app))):
+    found = walked(typer.main.get_command(app))
+    for words in (words for words, command in found.items() if not hasattr(command, "commands")):
         row = next(line for line in text.splitlines() if line.startswith("| ") and f"`{words[0]}`" in line)
         assert f"`{' '.join(words[1:])}`" in row or f"`{' '.join(words)}" in row or len(words) == 1, words

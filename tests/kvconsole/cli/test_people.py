@@ -33,7 +33,7 @@ def test_people_are_invited_changed_and_removed(kvc, manager):
     assert kvc("people", "remove", made["id"], "--validate-only", token=manager)[0] == 0
     assert read(kvc("--json", "people", "show", made["id"], token=manager))["state"] == "suspended"
     assert kvc("people", "remove", made["id"], token=manager)[0] == 0
-    bot = read(kvc("--json", "people", "create", "acme/ci", "--tenant", "acme", "--kind", "service",
+    bot = read(kvc("--json", "people", "create", "ci", "--tenant", "acme", "--kind", "service",
                    "--role", "gateway", token=manager))  # fmt: skip
     assert (bot["tenant"], bot["invitation"], bot["password"]) == ("acme", None, None)
 
