@@ -84,12 +84,16 @@ CREATE TRIGGER own BEFORE INSERT ON tenants_namespace FOR EACH ROW EXECUTE FUNCT
 
 -- A group's namespace is made while the group is in force, and the group does not end before that is committed: its end
 -- locks the row, so it fences every namespace that is or will be there. With the owner's rights, since a member may not
--- lock the row of a group.
+-- lock the row of a group; about a group that the tenant is not in it says the same as about none.
 CREATE FUNCTION tenants_namespace_in_group() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM FROM public.tenants_sharegroup g
-    WHERE g.id = NEW.share_group AND g.state = 'approved' AND g.expires_at > now() FOR SHARE;
+    WHERE g.id = NEW.share_group AND g.state = 'approved' AND g.expires_at > now()
+      AND (session_user <> 'kv_tenant' OR EXISTS (
+            SELECT FROM public.tenants_sharemember m
+             WHERE m.tenant_id = public.tenant_now() AND m.group_id = g.id AND m.state = 'approved'))
+    FOR SHARE OF g;
   IF NOT FOUND THEN
     RAISE EXCEPTION 'the share group is not in force' USING ERRCODE = '23514', CONSTRAINT = 'tenants_namespace_in_group';
   END IF;

@@ -20,7 +20,7 @@ from kvconsole.infra.access import system
 from kvcore.keys import NamespaceSpec, namespace_digest
 from tenants import services, tokens
 from tests.conftest import TEST_DATABASE
-from tests.tenants.making import NODE, a_model, a_namespace, a_node, a_tenant, a_user
+from tests.tenants.making import a_model, a_namespace, a_node, a_tenant, a_user
 from tests.tenants.services.test_share_group import a_group, asked
 
 REFUSED = (psycopg.errors.InsufficientPrivilege, psycopg.errors.CheckViolation, psycopg.errors.ForeignKeyViolation)
@@ -356,5 +356,11 @@ def test_a_digest_of_the_database_is_that_of_the_console(world):
         assert c.execute("SELECT tenants_namespace_digest(%s)", (Jsonb(less),)).fetchone() == (None,)
 
 
-def test_the_node_of_the_world_is_the_one_of_the_fleet(world):
-    assert world.node == NODE
+@committed
+def test_a_group_of_others_is_answered_like_one_that_is_not_there(world):
+    outcomes = set()
+    for group in ("%(foreign)s", "%(waiting)s", "gen_random_uuid()"):
+        with pytest.raises(psycopg.Error) as caught:
+            run(world, namespace("hidden_digest", "hidden_spec", tenant="%(platform)s", group=group))
+        outcomes.add((type(caught.value), str(caught.value)))
+    assert len(outcomes) == 1
