@@ -96,9 +96,7 @@ def test_350_under_200_and_500_is_100_and_250_aborted_puts_cost_nothing_and_no_s
     one, two = "one", "two"
     for slug in (one, two):
         operator.post("/tenants", {"slug": slug, "name": slug})
-    for slug in ("acme-code", "borealis-bank"):  # the demonstration's own guarantees would take their part
-        operator.put(f"/tenants/{slug}/quotas", {"evict": True})
-    operator("PATCH", "/tenants/borealis-bank", {"isolation": "shared"}, **{"If-Match": "*"})
+    _room(operator)
     for slug, guaranteed in ((one, 200), (two, 500)):
         limit(operator, None, slug, None, guaranteed * KIB)
     effective = {s: _effective(operator, s) for s in (one, two)}
@@ -108,6 +106,13 @@ def test_350_under_200_and_500_is_100_and_250_aborted_puts_cost_nothing_and_no_s
     figures |= _moved(console, operator, drive, one)
     say("quotas", **figures)
     assert effective == {one: 100, two: 250}
+
+
+def _room(operator: Caller) -> None:
+    """The demonstration's own guarantees and arena take no part of the tiers."""
+    for slug in ("acme-code", "borealis-bank"):
+        operator.put(f"/tenants/{slug}/quotas", {"evict": True})
+    operator("PATCH", "/tenants/borealis-bank", {"isolation": "shared"}, **{"If-Match": "*"})
 
 
 def _effective(operator: Caller, slug: str) -> int:
@@ -259,6 +264,7 @@ def test_a_node_of_ones_own_holds_nobody_elses_blocks_and_an_arena_is_neither_en
     kinds = {"alone": "node", "walled": "arena", "crowd": "shared"}
     for slug, isolation in kinds.items():
         operator.post("/tenants", {"slug": slug, "name": slug, "isolation": isolation})
+    _room(operator)
     limit(operator, None, "walled", 192 * KIB, 192 * KIB)
     drives = {slug: Drive(console, slug, names) for slug in kinds}
     until(lambda: not _codes(drives["crowd"], "own", range(20)), 30, "everybody's blocks are on the node")
@@ -312,6 +318,7 @@ def _arena(console: Console, drives: dict[str, Drive], flood: range) -> dict[str
     query = """SELECT a.given FROM catalog_allowance a JOIN catalog_node n ON n.id = a.node_id
                  JOIN tenants_tenant t ON t.id = a.tenant_id WHERE t.slug = 'walled' AND n.name = 'open'
                   AND a.tier = 'hbm'"""
+    until(lambda: int(rows(console, query)[0][0]) > 32 * KIB, 30, "the arena has its part of the node")
     room = int(rows(console, query)[0][0])
     inside = range(1000, 1000 + room // (FITS // 16 * BLOCK) // 2)
     assert len(inside) >= 4, room
