@@ -24,7 +24,7 @@ def run(quick: bool) -> Iterator[Figure]:
         }
         count = SAMPLES // 10 if quick else SAMPLES
         yield _worst("list", site, callers, {who: _lists(c, who) for who, c in callers.items()}, count)
-        yield _worst("get", site, callers, {who: _gets(c, site) for who, c in callers.items()}, count)
+        yield _worst("get", site, callers, {who: _gets(c, who, site) for who, c in callers.items()}, count)
 
 
 def _lists(connection: Connection, who: str) -> list[str]:
@@ -49,14 +49,15 @@ def _depth(connection: Connection, path: str) -> tuple[str, str]:
     return cursor, back or cursor
 
 
-def _gets(connection: Connection, site: Site) -> list[str]:
+def _gets(connection: Connection, who: str, site: Site) -> list[str]:
     person = connection.get(f"/api/v1/people?tenant={TENANT}&limit=1")["items"][0]["id"]
     group = connection.get("/api/v1/share-groups?limit=1")["items"][0]["id"]
     a, b = site.namespaces
     return [
         f"/explain-reuse?a={a}&b={b}",
         f"/tenants/{TENANT}", f"/tenants/{TENANT}/quotas", f"/tenants/{TENANT}/classes", f"/tenants/{TENANT}/usage",
-        f"/people/{person}", f"/share-groups/{group}", "/models/ref-64", "/models/ref-64/rollout", "/me",
+        f"/people/{person}", f"/share-groups/{group}", "/models/ref-64", "/me",
+        *(["/models/ref-64/rollout"] if who == "fleet" else []),
     ]  # fmt: skip
 
 

@@ -157,6 +157,9 @@ class NodeOut(serializers.Serializer[Any]):
     last_heard_at = serializers.DateTimeField(allow_null=True)
 
 
+NODE_FIELDS = tuple(NodeOut().fields)
+
+
 class Nodes(APIView):
     """The fleet."""
 
@@ -248,7 +251,7 @@ def _proven(request: Request) -> dict[str, str]:
 
 def _node(view: NodeView) -> dict[str, Any]:
     data = msgspec.to_builtins(view, builtin_types=(datetime,))
-    found: dict[str, Any] = portable({name: data[name] for name in NodeOut().fields})
+    found: dict[str, Any] = portable({name: data[name] for name in NODE_FIELDS})
     return found
 
 

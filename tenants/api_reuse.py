@@ -1,6 +1,8 @@
 """REST of what may be reused: adapters, lineage, roll-outs, reasons of not sharing, share groups."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -73,8 +75,14 @@ class ModelUses(APIView):
     @call("models_uses", answer=UseOut, page=True)
     def get(self, request: Request, name: str) -> Response:
         """A page of uses by day, oldest first; a tenant sees its own."""
-        rows = EpochUse.objects.filter(model_id=model_of(name).id)
-        return page_of(rows, request, key=("day", "id"), name=f"uses.{name}", item=_use)
+        rows, slugs = EpochUse.objects.filter(model_id=model_of(name).id), dict[UUID, str]()
+
+        def named(uses: list[EpochUse]) -> list[EpochUse]:
+            slugs.update(tenant_slugs({use.tenant_id for use in uses}))
+            return uses
+
+        item = partial(_use, slugs)
+        return page_of(rows, request, key=("day", "id"), name=f"uses.{name}", item=item, views=named)
 
 
 class ModelRollout(APIView):
@@ -130,8 +138,8 @@ class ShareGroups(APIView):
     @call("share_groups_list", answer=ShareGroupOut, page=True)
     def get(self, request: Request) -> Response:
         """A page of share groups, oldest first: a tenant sees those it owns or is in."""
-        rows = ShareGroup.objects.all()
-        return page_of(rows, request, key=("requested_at", "id"), name="share-groups", item=_group)
+        rows, views = ShareGroup.objects.all(), partial(reading.group_views, now=datetime.now(UTC))
+        return page_of(rows, request, key=("requested_at", "id"), name="share-groups", item=plain, views=views)
 
     @call(
         "share_groups_request",
@@ -219,9 +227,9 @@ def _adapter(adapter: Adapter) -> dict[str, Any]:
     }
 
 
-def _use(use: EpochUse) -> dict[str, Any]:
+def _use(slugs: Mapping[UUID, str], use: EpochUse) -> dict[str, Any]:
     return {
-        "tenant": tenant_slugs({use.tenant_id}).get(use.tenant_id, ""),
+        "tenant": slugs.get(use.tenant_id, ""),
         "epoch": use.epoch,
         "adapter": use.adapter_digest,
         "day": use.day.isoformat(),

@@ -1,7 +1,7 @@
 """Decides how lists are cut into pages: by keyset, with signed cursors, without counting big tables.
 
-A cursor is bound to its list, its filters and the tenant that asked: elsewhere it is refused. How long a list is about,
-is remembered for some seconds where it is long; of a short one it is counted anew.
+A cursor is bound to its list, its filters and the tenant that asked: elsewhere it is refused. About how long a list is,
+is remembered for a moment, and for some seconds where it is long.
 """
 
 import threading
@@ -21,8 +21,8 @@ from kvconsole.infra.rest import Problem
 DEFAULT, MOST = 50, 500
 COUNTED = 1_000
 """Rows that are counted one by one, where the statistics say little or would tell of others."""
-LONG_SECONDS, LONG_MOST = 10.0, 10_000
-"""For so long, and for so many lists, it is remembered that one is longer than `COUNTED`."""
+SHORT_SECONDS, LONG_SECONDS, REMEMBERED = 1.0, 10.0, 10_000
+"""For so long the length of a list is remembered up to `COUNTED` and beyond, and of so many lists."""
 
 M = TypeVar("M", bound=Model)
 
@@ -44,14 +44,14 @@ class _Cursor:
 
 
 _lock = threading.Lock()
-_long: dict[str, tuple[float, int | None]] = {}
+_lengths: dict[str, tuple[float, int | None]] = {}
 """List, filters and reader → until when, and about how many rows."""
 
 
 def forget() -> None:
     """The length of every list is asked for anew."""
     with _lock:
-        _long.clear()
+        _lengths.clear()
 
 
 def paginate(queryset: QuerySet[M], request: Request, *, key: Sequence[str], name: str) -> Page:
@@ -88,18 +88,18 @@ def paginate(queryset: QuerySet[M], request: Request, *, key: Sequence[str], nam
 
 
 def _total(queryset: QuerySet[M], salt: str) -> int | None:
-    """As `approximate_total`, which is asked again where the list was short, or some seconds ago."""
+    """As `approximate_total`, a moment ago."""
     principal, now = current_principal(), time.monotonic()
     key = f"{salt}.{principal.subject if principal else ''}"
-    known = _long.get(key)
+    known = _lengths.get(key)
     if known is not None and now < known[0]:
         return known[1]
     total = approximate_total(queryset)
-    if total is None or total > COUNTED:
-        with _lock:
-            if len(_long) >= LONG_MOST:
-                _long.clear()
-            _long[key] = now + LONG_SECONDS, total
+    seconds = LONG_SECONDS if total is None or total > COUNTED else SHORT_SECONDS
+    with _lock:
+        if len(_lengths) >= REMEMBERED:
+            _lengths.clear()
+        _lengths[key] = now + seconds, total
     return total
 
 

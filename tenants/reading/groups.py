@@ -36,10 +36,10 @@ class GroupView(msgspec.Struct, frozen=True):
 
 def group_view(group: ShareGroup, *, now: datetime) -> GroupView:
     """One group."""
-    return _views([group], now)[0]
+    return group_views([group], now)[0]
 
 
-def _views(groups: Sequence[ShareGroup], now: datetime) -> list[GroupView]:
+def group_views(groups: Sequence[ShareGroup], now: datetime) -> list[GroupView]:
     """The groups; two queries for all their members and approvals."""
     fleet = plane() == FLEET_PLANE
     members: dict[UUID, list[str]] = {}
@@ -73,13 +73,13 @@ def _view(group: ShareGroup, members: list[str], approval: Any, fleet: bool, now
 
 def share_groups(*, now: datetime, limit: int = 500, tenant_id: UUID | None = None) -> list[GroupView]:
     """The groups that the current plane shows, newest first; those of one tenant where it is named."""
-    return _views(list(_groups(tenant_id).order_by("-requested_at", "-id")[:limit]), now)
+    return group_views(list(_groups(tenant_id).order_by("-requested_at", "-id")[:limit]), now)
 
 
 def share_groups_page(*, now: datetime, tenant_id: UUID | None = None, after: str = "", before: str = "") -> Listing:
     """A page of them."""
     found = listing(_groups(tenant_id), keys=NEWEST_FIRST, after=after, before=before)
-    return Listing(_views(found.items, now), found.after, found.before)
+    return Listing(group_views(found.items, now), found.after, found.before)
 
 
 def share_groups_waiting(*, now: datetime) -> int:

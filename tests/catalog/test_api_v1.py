@@ -7,6 +7,8 @@ from urllib.parse import urlencode
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from kvcore.messages import EnrolmentQuestion, enrolment_bytes
 from tests.catalog.fleet_fixtures import TIERS, commander, enrolled, far, running_commander  # noqa: F401
@@ -146,6 +148,11 @@ def test_pages_of_nodes(commander, caller):
     rest = call.get(f"/nodes?limit=2&cursor={first['next']}").json()
     assert [n["name"] for n in (*first["items"], *rest["items"])] == ["n0", "n1", "n2"]
     assert rest["next"] is None
+    with CaptureQueriesContext(connection) as asked:
+        call.get("/nodes?limit=1")
+    (tiers,) = [q["sql"] for q in asked if 'FROM "catalog_nodetier"' in q["sql"]]
+    assert first["items"][0]["id"] in tiers
+    assert not [n["id"] for n in (first["items"][1], *rest["items"]) if n["id"] in tiers]
 
 
 def test_without_the_commander_the_key_is_unavailable_and_says_when_to_ask_again(settings, anonymous):

@@ -5,6 +5,8 @@ import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from audit.models import Event
 from tenants import services
@@ -226,3 +228,23 @@ def test_members_share_until_it_is_revoked_and_others_see_nothing(caller):
     assert [a.json()["code"] for a in resolve()] == ["share-group-inactive", "share-group-inactive", "not-found"]
     kinds = [a for a in actions() if a.startswith("sharing.")]
     assert kinds == ["sharing.requested", "sharing.approved", "sharing.revoked"]
+
+
+def test_a_longer_page_asks_the_database_no_more_often(caller):
+    one, two, base = a_tenant(), a_tenant(), a_model()
+    requester, reader = Person("operator"), caller("viewer")
+    for tenant in (one, two):
+        assert asked(requester, one, two).status_code == 201
+        resolve = {"tenant": tenant.slug, "model": base.name}
+        assert caller("tenant-member", tenant=tenant).post("/namespaces:resolve", resolve).status_code == 200
+
+    def queries(path):
+        reader.get(path)
+        with CaptureQueriesContext(connection) as found:
+            items = reader.get(path).json()["items"]
+        return len(items), len(found)
+
+    for path in ("/share-groups", f"/models/{base.name}/uses"):
+        (short, few), (long, many) = queries(f"{path}?limit=1"), queries(path)
+        assert (short, long) == (1, 2), path
+        assert few - many in (0, 1), path  # a page that is not the whole list may count it
