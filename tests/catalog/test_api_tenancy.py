@@ -6,6 +6,7 @@ from catalog import rates
 from tests.catalog.ingest.rig import Rig, Sim, add, plant_node, superuser
 from tests.tenants.conftest import Caller, caller  # noqa: F401
 from tests.tenants.making import a_model, a_namespace, a_tenant
+from tests.tenants.persons import Person
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
 GIB = 2**30
@@ -173,3 +174,30 @@ def drop(ns, number):
     from tests.catalog.ingest.rig import keys
 
     return Drop(ns=ns, gen=1, keys=keys(number), tier="hbm", reason="quota")
+
+
+def test_what_cannot_be_taken_back_needs_a_proof_or_the_scope(caller):  # noqa: F811
+    """A tenant's end, and bytes that leave: a token by the scope's name alone, a person who has just proved it."""
+    tenant = a_tenant(isolation="node")
+    path = f"/tenants/{tenant.slug}"
+    roles = ("operator", "destructive-operator")
+    acts = (
+        ("DELETE", path, None),
+        ("PUT", f"{path}/quotas", {"tiers": {}, "evict": True}),
+        ("PUT", f"{path}/nodes", {"nodes": [], "evict": True}),
+        ("PUT", f"{path}/quotas?validate_only=true", {"tiers": {}, "evict": True}),
+    )
+    for call in (caller(*roles), caller(*roles, scopes=("*:read", "*:write", "tenants:write"))):
+        for method, where, body in acts:
+            answer = call(method, where, body, **{"If-Match": "*"})
+            assert codes(answer) == (403, "scope-missing"), where
+            assert "tenants:destroy" in answer.json()["detail"]
+        assert put(call, f"{path}/quotas", {"tiers": {}}).status_code == 200, "without evict it is a change as any"
+        assert put(call, f"{path}/nodes", {"nodes": []}).status_code == 200
+    person = Person(*roles, proved=False)
+    for method, where, body in acts:
+        assert codes(person(method, where, body, **{"If-Match": "*"})) == (403, "step-up-required"), where
+    person.prove()
+    for method, where, body in (*acts[1:], acts[0]):
+        assert person(method, where, body, **{"If-Match": "*"}).status_code < 300, where
+    assert caller("viewer").get(path).json()["state"] == "closed"

