@@ -55,7 +55,7 @@ SAME = "They are one namespace: equal prompts share their blocks."
 
 def explain(a: NamespaceSpec, b: NamespaceSpec) -> list[Difference]:
     """Every reason that keeps the two apart, in the order of `REASONS`; none = they are one namespace."""
-    found = []
+    found: list[Difference] = []
     for code, (fields, words) in REASONS.items():
         if code == OF_OWNER and any(d.code == "scope" for d in found):
             continue
