@@ -35,7 +35,7 @@ def cleaned(connection: psycopg.Connection[Any]) -> None:
     connection.execute(CLEAN)
 
 
-class DatabaseWrapper(base.DatabaseWrapper):  # type: ignore[misc]
+class DatabaseWrapper(base.DatabaseWrapper):
     """As Django's, but for how pooled connections are checked, and that of a tenant's role are cleaned."""
 
     @property
@@ -44,7 +44,7 @@ class DatabaseWrapper(base.DatabaseWrapper):  # type: ignore[misc]
         options = self.settings_dict["OPTIONS"].get("pool")
         if self.alias == NO_DB_ALIAS or not options:
             return None
-        pools: dict[str, ConnectionPool[Any]] = self._connection_pools
+        pools: dict[str, ConnectionPool[Any]] = self._connection_pools  # type: ignore[attr-defined]
         if self.alias not in pools:
             arguments = self.get_connection_params() | {"autocommit": True}
             made: ConnectionPool[Any] = ConnectionPool(

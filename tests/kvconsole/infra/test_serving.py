@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import sys
 import threading
 from pathlib import Path
 
@@ -86,11 +87,13 @@ def test_sockets_are_not_its_matter(handler) -> None:
 
 
 def test_what_is_there_at_the_start_is_not_looked_through_again() -> None:
-    before = gc.get_threshold()
+    before, turn = gc.get_threshold(), sys.getswitchinterval()
     try:
         serving.ready()
         assert gc.get_freeze_count() > 10_000
         assert gc.get_threshold()[0] == serving.YOUNG
+        assert sys.getswitchinterval() == pytest.approx(serving.TURN_SECONDS)
     finally:
         gc.unfreeze()
         gc.set_threshold(*before)
+        sys.setswitchinterval(turn)
