@@ -50,7 +50,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             made: ConnectionPool[Any] = ConnectionPool(
                 kwargs=arguments,
                 open=False,
-                configure=self._configure_connection,
+                configure=self._configure_connection,  # type: ignore[attr-defined]
                 check=alive,
                 reset=cleaned if self.settings_dict["USER"] == "kv_tenant" else None,
                 **options,
