@@ -29,7 +29,7 @@ from tests.accept.foreign import (
     rule_of,
     uncovered,
 )
-from tests.accept.tenancy import Caller, People, accept, plain, plant_token
+from tests.accept.tenancy import Caller, People, accept, plain, plant_token, planting
 from tests.running import Console
 
 pytestmark = [pytest.mark.accept, pytest.mark.walk]
@@ -49,7 +49,7 @@ class Asker:
         self.role, self.api, self.browser, self.who = role, api, browser, who
 
     def may(self, site: Site) -> bool:
-        """Whether the asker's token may call the API there: the registry says so, and leases are for holders of keys."""
+        """Whether the asker's token may call the API there; leases are for holders of keys alone."""
         rule = rule_of(site)
         if rule is None or (site.name == "lease" and self.who.kind not in ("node", "gateway")):
             return False
