@@ -113,10 +113,10 @@ def _answer(found: Approval) -> dict[str, Any]:
     return dict(portable({name: getattr(found, name) for name in names} | {"state": state}))
 
 
-DECIDE = {"POST": audited("approver", step_up=True, person=True)}
+DECIDE = audited("approver", step_up=True, person=True)
 urlpatterns: list[URLPattern] = [
     route("approvals", Approvals.as_view(), "approvals", GET=counted(*READERS)),
     route("approvals/<uuid:approval_id>", ApprovalDetail.as_view(), "approval", GET=counted(*READERS)),
-    route("approvals/<uuid:approval_id>:approve", Approve.as_view(), "approval-approve", **DECIDE),
-    route("approvals/<uuid:approval_id>:deny", Deny.as_view(), "approval-deny", **DECIDE),
+    route("approvals/<uuid:approval_id>:approve", Approve.as_view(), "approval-approve", POST=DECIDE),
+    route("approvals/<uuid:approval_id>:deny", Deny.as_view(), "approval-deny", POST=DECIDE),
 ]

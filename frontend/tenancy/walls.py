@@ -120,11 +120,10 @@ def _view(rule: Rule) -> RuleView:
 
 def rule_lines(form: Form, names: Sequence[str]) -> list[Line]:
     """The form by class."""
-    fields = ("kind", "tiers", "regions", "min_protection")
     return [
         Line(
-            name, *(f"rule_{name}_{f}" for f in fields), form.given.get(f"rule_{name}_tiers", []),
-            BUILT_IN.get(name, ANYWHERE),
+            name, f"rule_{name}_kind", f"rule_{name}_tiers", f"rule_{name}_regions", f"rule_{name}_min_protection",
+            form.given.get(f"rule_{name}_tiers", []), BUILT_IN.get(name, ANYWHERE),
         )
         for name in names
     ]  # fmt: skip

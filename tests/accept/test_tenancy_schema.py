@@ -33,9 +33,7 @@ CHECKS = [
     response_schema_conformance,
 ]  # fmt: skip
 ALL_ROLES = ("viewer", "operator", "destructive-operator", "approver", "auditor")
-DESTROY = (
-    *("people:manage", "people:destroy", "tokens:manage", "tenants:destroy", "share-groups:destroy"),
-)
+DESTROY = (*("people:manage", "people:destroy", "tokens:manage", "tenants:destroy", "share-groups:destroy"),)
 
 
 class Bearer(requests.auth.AuthBase):

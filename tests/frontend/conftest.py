@@ -73,6 +73,7 @@ def site(postgres: Postgres, copies: Copies, service_base: Path) -> Iterator[Con
         running.seed()
         plant.fleet(postgres.superuser_dsn(name))
         plant_tenancy.tenancy(postgres.superuser_dsn(name))
+        plant_tenancy.alone(postgres.superuser_dsn(name))
         running.start("web")
         yield running
     finally:
@@ -116,30 +117,43 @@ class Visit:
 
 
 @pytest.fixture(scope="session")
-def state(site: Console, chromium: Any) -> dict[str, Any]:
+def states(site: Console, chromium: Any) -> Callable[[str], dict[str, Any]]:
+    """Cookies of a person of the demonstration, who logs in once."""
+    kept: dict[str, dict[str, Any]] = {}
+
+    def of(user: str) -> dict[str, Any]:
+        if user not in kept:
+            context = chromium.new_context()
+            page = context.new_page()
+            site.login(page, user)
+            kept[user] = context.storage_state()
+            context.close()
+        return kept[user]
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def state(states: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     """Cookies of a logged-in operator."""
-    context = chromium.new_context()
-    page = context.new_page()
-    site.login(page)
-    kept = context.storage_state()
-    context.close()
-    return kept
+    return states("operator")
 
 
 @contextlib.contextmanager
-def opener(chromium: Any, url: str, state: dict[str, Any]) -> Iterator[Callable[..., Visit]]:
+def opener(
+    chromium: Any, url: str, state: dict[str, Any], states: Callable[[str], dict[str, Any]] | None = None
+) -> Iterator[Callable[..., Visit]]:
     """Opens pages of the console at `url`: `visit(width=…, theme=…, language=…)`; nothing forbidden may happen there.
 
-    `state` has the cookies of whoever is logged in; `user=False` opens the page as nobody.
+    `state` has the cookies of whoever is logged in; `user=False` opens the page as nobody, a name as that person.
     """
     visits: list[Visit] = []
 
     def open_page(
-        width: int = 1440, theme: str = "light", language: str = "en", user: bool = True, **options: Any
+        width: int = 1440, theme: str = "light", language: str = "en", user: bool | str = True, **options: Any
     ) -> Visit:
-        context = chromium.new_context(
-            viewport={"width": width, "height": 900}, storage_state=state if user else None, **options
-        )
+        kept = states(user) if states and isinstance(user, str) else state if user else None
+        context = chromium.new_context(viewport={"width": width, "height": 900}, storage_state=kept, **options)
         chosen = {"kvc_theme": theme, "django_language": language}
         context.add_cookies([{"name": n, "value": v, "url": url} for n, v in chosen.items()])
         made = Visit(context.new_page(), url)
@@ -155,9 +169,9 @@ def opener(chromium: Any, url: str, state: dict[str, Any]) -> Iterator[Callable[
 
 
 @pytest.fixture
-def visit(site: Console, chromium: Any, state: dict[str, Any]) -> Iterator[Callable[..., Visit]]:
+def visit(site: Console, chromium: Any, states: Callable[[str], dict[str, Any]]) -> Iterator[Callable[..., Visit]]:
     """`opener` over the planted fleet, as an operator."""
-    with opener(chromium, site.url, state) as open_page:
+    with opener(chromium, site.url, states("operator"), states) as open_page:
         yield open_page
 
 

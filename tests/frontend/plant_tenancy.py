@@ -5,7 +5,8 @@ from uuid import UUID
 
 import psycopg
 
-from kvconsole.infra.sql import PLATFORM
+from kvconsole.infra.sql import PLATFORM, uuid7
+from tenants.slugs import slug_skeleton
 from tests.frontend.plant import AHEAD, TIERS, _insert
 
 MIB = 1 << 20
@@ -72,3 +73,13 @@ def tenancy(dsn: str, now: datetime | None = None) -> dict[str, UUID]:
         usage(cx, found["acme-code"], now)
         epochs(cx, now)
     return found
+
+
+def alone(dsn: str) -> None:
+    """A tenant that may have nodes of its own and holds nothing."""
+    with psycopg.connect(dsn, autocommit=True) as cx:
+        _insert(
+            cx, "tenants_tenant", id=uuid7(), slug="delta-legal", lookalike=slug_skeleton("delta-legal"),
+            name="Delta Legal", residency="", isolation="node", classes=[], erasure_scope="label", retention="{}",
+            state="active", created_at=datetime.now(UTC),
+        )  # fmt: skip

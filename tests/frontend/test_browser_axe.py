@@ -3,7 +3,8 @@
 import pytest
 
 from tests.frontend.conftest import WIDTHS
-from tests.frontend.test_browser import FORMS, LANGUAGES, PAGES, THEMES, settle
+from tests.frontend.reaching import FORMS, reach
+from tests.frontend.test_browser import LANGUAGES, PAGES, THEMES, settle
 
 pytestmark = pytest.mark.browser
 
@@ -31,14 +32,15 @@ def test_axe_finds_nothing(visit, axe, path, language):
 
 
 @pytest.mark.timeout(240)
-def test_forms_are_whole_on_every_width_and_without_violations(visit, axe):
-    one = visit(theme="dark")
-    for path in FORMS:
-        one.go(path)
-        one.page.evaluate(axe)
-        found = one.page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
-        assert not [(v["id"], [n["html"][:160] for n in v["nodes"][:3]]) for v in found], path
-        for width in WIDTHS:
-            one.page.set_viewport_size({"width": width, "height": 900})
-            wide = one.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-            assert wide[0] <= wide[1], f"{path} at {width}: {wide}"
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(("language", "theme"), [("en", "dark"), ("zh-hans", "light")])
+def test_forms_are_whole_on_every_width_and_without_violations(visit, axe, site, name, language, theme):
+    one = visit(language=language, theme=theme, user=FORMS[name].user)
+    reach(one, name, site.seed()[FORMS[name].user])
+    one.page.evaluate(axe)
+    found = one.page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    assert not [(v["id"], [n["html"][:160] for n in v["nodes"][:3]]) for v in found]
+    for width in WIDTHS:
+        one.page.set_viewport_size({"width": width, "height": 900})
+        wide = one.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        assert wide[0] <= wide[1], f"at {width}: {wide}"

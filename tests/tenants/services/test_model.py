@@ -87,4 +87,4 @@ def test_the_same_name_with_new_bytes_is_a_new_adapter_epoch_and_a_new_namespace
 def test_another_tenants_adapter_is_not_there():
     model, mine, other = a_model(), a_tenant(), a_tenant()
     services.adapter_register(model=model, name="l", digest="d", tenant_id=other.id)
-    refused("validation-failed", services.namespace_resolve, tenant=mine, model=model, adapter="d")
+    refused("not-found", services.namespace_resolve, tenant=mine, model=model, adapter="d")

@@ -1,0 +1,149 @@
+"""How a person of the demonstration reaches each form of tenancy, and what becomes of it: refusals, plans, secrets."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+MODEL_CONFIG = (
+    '{"model_type": "llama", "torch_dtype": "bfloat16", "num_hidden_layers": 4, "num_attention_heads": 4,'
+    ' "num_key_value_heads": 1, "head_dim": 64, "hidden_size": 256}'
+)
+
+
+class Form(NamedTuple):
+    """A page with a form. `act` = what is done there; `shows` = what stands there then, a CSS selector."""
+
+    page: str
+    path: str
+    user: str = "operator"
+    act: Callable[[Any], None] | None = None
+    shows: str = "main form"
+
+
+def _send(page: Any, button: str = "main form[method=get].stack button[type=submit]") -> None:
+    with page.expect_navigation():
+        page.click(button)
+    page.wait_for_selector("html[data-ready]", state="attached")
+
+
+def _filled(**fields: str) -> Callable[[Any], None]:
+    def act(page: Any) -> None:
+        for name, value in fields.items():
+            page.fill(f"main form.stack [name='{name}']", value)
+        _send(page)
+
+    return act
+
+
+def _followed(link: str) -> Callable[[Any], None]:
+    return lambda page: _send(page, f"main a[href*='{link}']")
+
+
+def _rule(page: Any) -> None:
+    page.select_option("[name='rule_internal_kind']", "own")
+    page.uncheck("[name='rule_internal_tiers'][value='ssd']")
+    _send(page)
+
+
+def _nodes(page: Any) -> None:
+    page.check("[name='nodes'][value='fra-p1']")
+    _send(page)
+
+
+def _model(page: Any) -> None:
+    page.fill("#f-name", "demo")
+    page.fill("#f-config", MODEL_CONFIG)
+    _send(page, "main form[action$='/check'] button[type=submit]")
+
+
+def _person(page: Any) -> None:
+    _send(page, "#people a:text-is('viewer')")
+
+
+def _remove(page: Any) -> None:
+    _person(page)
+    _send(page, "main a[href$='/remove']")
+
+
+def _token(page: Any) -> None:
+    page.fill("#f-name", "demo")
+    page.check("[name='roles'][value='viewer']")
+    _send(page, "main form[method=post] button[type=submit]")
+
+
+def _made(link: str) -> Callable[[Any], None]:
+    def act(page: Any) -> None:
+        _token(page)
+        _send(page, "main a.primary")
+        _send(page, f"main a[href$='{link}']")
+
+    return act
+
+
+PLAN, REFUSED = "#plan-h", "#refused"
+FORMS: dict[str, Form] = {
+    "new tenant, refused": Form(
+        "page-tenant-new", "/new-tenant?check=1&name=x&slug=acme-code&isolation=arena&erasure_scope=label",
+        shows=REFUSED,
+    ),
+    "new tenant": Form(
+        "page-tenant-new", "/new-tenant?check=1&name=demo&slug=demo&isolation=node&erasure_scope=label", shows=PLAN
+    ),
+    "change": Form("page-tenant-change", "/tenants/acme-code/change", act=_filled(name="Acme Demo"), shows=PLAN),
+    "quotas, refused": Form(
+        "page-tenant-quotas", "/tenants/acme-code/quotas?check=1&hbm_limit=1+MiB&seen=x", shows=REFUSED
+    ),
+    "quotas": Form("page-tenant-quotas", "/tenants/acme-code/quotas", act=_filled(hbm_limit="1 MiB"), shows=PLAN),
+    "classes": Form("page-tenant-classes", "/tenants/acme-code/classes", act=_rule, shows=PLAN),
+    "nodes": Form("page-tenant-nodes", "/tenants/delta-legal/nodes", act=_nodes, shows=PLAN),
+    "nodes, refused": Form("page-tenant-nodes", "/tenants/acme-code/nodes", act=_nodes, shows=REFUSED),
+    "close": Form("page-tenant-close", "/tenants/delta-legal/close", "destroyer", shows="#plan-h"),
+    "close, refused": Form("page-tenant-close", "/tenants/acme-code/close", "destroyer", shows=REFUSED),
+    "rollout": Form(
+        "page-rollout", "/epochs/rollout?model=llama-3.1-8b", act=_followed("share_2=50"), shows=PLAN
+    ),
+    "epoch": Form(
+        "page-epoch-new", "/epochs/new?model=ref-1k&check=1&weights_digest=sha256:0000&note=", shows=PLAN
+    ),
+    "model": Form("page-model-new", "/models/new"),
+    "model, checked": Form("page-model-check", "/models/new", act=_model, shows=PLAN),
+    "adapter": Form(
+        "page-adapter-new", "/adapters/new?check=1&model=ref-1k&name=demo&digest=sha256:0000", shows=PLAN
+    ),
+    "adapter, refused": Form(
+        "page-adapter-new", "/adapters/new?check=1&model=demo&name=demo&digest=sha256:0000", shows=REFUSED
+    ),
+    "person, new": Form("page-person-new", "/people/new"),
+    "person": Form("page-person", "/settings", act=_person),
+    "person, removed": Form("page-person-remove", "/settings", act=_remove, shows="#plan-h"),
+    "token": Form("page-token-new", "/tokens/new"),
+    "once": Form("page-token-new", "/tokens/new", act=_token, shows="[data-once]"),
+    "token, rotated": Form("page-token-rotate", "/tokens/new", act=_made("/rotate"), shows=PLAN),
+    "token, revoked": Form("page-token-revoke", "/tokens/new", act=_made("/revoke"), shows=PLAN),
+    "share group": Form(
+        "page-share-new",
+        "/share-groups/new?check=1&owner=acme-code&name=demo&audience=cobalt-support&days=30&reason=demo", shows=PLAN,
+    ),
+    "share group, asked for": Form(
+        "page-share-group", "/settings", act=_followed("/share-groups/0"), shows="#revoke-h"
+    ),
+    "share group, to decide": Form(
+        "page-share-group", "/settings", "approver", act=_followed("/share-groups/0"), shows="#decide-h"
+    ),
+}  # fmt: skip
+NO_PAGE = {"page-rates": "a part of the portal and of a tenant's page, which are visited"}
+"""Addresses that are no page of their own, and why."""
+
+
+def reach(visit: Any, name: str, password: str) -> None:
+    """The form, as it stands after what is done there. A proof that is asked for is given."""
+    form = FORMS[name]
+    visit.go(form.path)
+    if "/account/confirm" in visit.page.url:
+        visit.page.fill("#id_password", password)
+        _send(visit.page, "form:has(#id_password) button[type=submit]")
+    if form.act:
+        form.act(visit.page)
+    if "/account/confirm" in visit.page.url:
+        visit.page.fill("#id_password", password)
+        _send(visit.page, "form:has(#id_password) button[type=submit]")
+    assert visit.page.locator(form.shows).first.is_visible(), f"{name}: {visit.page.url}"
