@@ -23,7 +23,18 @@ from tests.freshclone import FreshClone
 
 Figure = dict[str, Any]
 GIB = 2**30
-KINDS = ("postgres", "valkey", "nodeagent", "uvicorn", "ingest", "commander", "worker", "beat", "devserver", "reaper")
+KINDS = (
+    "postgres",
+    "valkey",
+    "nodeagent",
+    "kvconsole.web",
+    "ingest",
+    "commander",
+    "worker",
+    "beat",
+    "devserver",
+    "reaper",
+)
 
 
 def run(quick: bool) -> Iterator[Figure]:

@@ -38,10 +38,7 @@ _QUIET_ROOT = ("-W", "ignore:You're running the worker with superuser")  # devel
 _CELERY = (*_QUIET_ROOT, "-m", "celery", "--app", "kvconsole", "--quiet")
 PROGRAMS: Mapping[str, Program] = {
     "web": Program(
-        (
-            *("-m", "uvicorn", "kvconsole.asgi:application", "--host", "127.0.0.1", "--port", "{port}"),
-            *("--log-level", "warning", "--no-access-log", "--no-proxy-headers", "--timeout-graceful-shutdown", "3"),
-        ),
+        ("-m", "kvconsole.web", "--port", "{port}"),
         roles=("operator", "tenant", "router"),
         secrets=("KVC_SECRET_KEY", "KVC_COMMANDER_TOKEN", "KVC_KEYSTORE_DIR"),
         ready="/healthz",

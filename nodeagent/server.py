@@ -182,7 +182,7 @@ async def serve(agent: Agent, stop: asyncio.Event) -> None:
     host, port = agent.config.address
     config = uvicorn.Config(
         Api(agent), host=host, port=port, lifespan="off", log_level="warning", access_log=False, ws="none",
-        interface="asgi3",
+        interface="asgi3", http="h11",  # which bounds the head of a request; bodies are counted above
         ssl_certfile=agent.config.tls_cert or None, ssl_keyfile=agent.config.tls_key or None,
         timeout_graceful_shutdown=2,
     )  # fmt: skip

@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand
 
 from catalog.ingest.hot import Hot
 from catalog.ingest.pipeline import Pipeline
+from kvconsole.infra.heads import Heads
 from kvconsole.infra.sql import dsn
 
 
@@ -37,7 +38,7 @@ class Command(BaseCommand):
             host=options["host"],
             port=options["port"],
             loop="uvloop",
-            http="httptools",
+            http=Heads,
             ws="none",
             lifespan="on",
             log_level="warning",

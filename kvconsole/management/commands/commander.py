@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from kvconsole.infra.heads import Heads
 from kvcore import messages
 
 KINDS = frozenset({"inventory", "digest", "ping"})
@@ -164,4 +165,7 @@ class Command(BaseCommand):
         make = options["init"] or os.environ.get("KVC_ENV", "dev") != "prod"
         key = command_key(Path(settings.COMMAND_KEY_FILE), make=make)
         app = Commander(key, settings.COMMANDER_TOKEN)
-        uvicorn.run(app, host="127.0.0.1", port=options["port"], log_level="warning", access_log=False, lifespan="off")
+        uvicorn.run(
+            app, host="127.0.0.1", port=options["port"], http=Heads, log_level="warning", access_log=False,
+            lifespan="off",
+        )  # fmt: skip
