@@ -70,7 +70,7 @@ def _require_seen(tenant: TenantPlace) -> None:
             " blocks on persistent tiers. Wait until they are back, or retire them for good (manage.py node_retire"
             " NAME, which the audit trail keeps); then delete the tenant again."
         )
-        errors = [{"pointer": "", "code": "node-unseen", "detail": name} for name in names[:100]]
+        errors = [{"pointer": "/nodes", "code": "node-unseen", "detail": name} for name in names[:100]]
         raise Problem("tenant-bytes-unknown", detail, errors=errors)
 
 

@@ -221,6 +221,7 @@ def test_inventories_are_compared_per_owner(console: Console) -> None:
     console.manage("make_trace", str(made), "--seconds", "30", "--repository-ids", "1")
     console.manage("replay", str(made), "--limit", "3", "--speed", "max", "--model", "ref-64")
     until(lambda: quiet(console), 20, "every frame acknowledged")
+    until(lambda: inventories(console), 20, "the node holds something")
     equal_within(console, 5)
     theirs = inventories(console)
     assert theirs

@@ -109,11 +109,19 @@ class Visit:
     def wait(self, expression: str, seconds: float = 20.0) -> None:
         """Until the expression is true in the page. (Playwright's own waiting needs `eval`; our policy blocks it.)"""
         deadline = time.monotonic() + seconds
-        while not self.page.evaluate(expression):
+        while not self._holds(expression):
             if time.monotonic() > deadline:
                 state = self.page.evaluate("JSON.stringify(document.documentElement.dataset)")
                 raise AssertionError(f"not within {seconds} s: {expression}; {state}; {self.errors}")
             self.page.wait_for_timeout(50)
+
+    def _holds(self, expression: str) -> bool:
+        try:
+            return bool(self.page.evaluate(expression))
+        except Exception as error:
+            if "Execution context was destroyed" not in str(error):
+                raise
+            return False  # the page is being loaded again, as after a log-in that could not be looked up
 
 
 @pytest.fixture(scope="session")

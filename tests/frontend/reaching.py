@@ -92,7 +92,9 @@ FORMS: dict[str, Form] = {
     "quotas, refused": Form(
         "page-tenant-quotas", "/tenants/acme-code/quotas?check=1&hbm_limit=1+MiB&seen=x", shows=REFUSED
     ),
-    "quotas": Form("page-tenant-quotas", "/tenants/acme-code/quotas", act=_filled(hbm_limit="1 MiB"), shows=PLAN),
+    "quotas": Form(
+        "page-tenant-quotas", "/tenants/acme-code/quotas", act=_filled(hbm_limit="1 MiB", hbm_guaranteed=""), shows=PLAN
+    ),
     "classes": Form("page-tenant-classes", "/tenants/acme-code/classes", act=_rule, shows=PLAN),
     "nodes": Form("page-tenant-nodes", "/tenants/delta-legal/nodes", act=_nodes, shows=PLAN),
     "nodes, refused": Form("page-tenant-nodes", "/tenants/acme-code/nodes", act=_nodes, shows=REFUSED),

@@ -135,7 +135,7 @@ def english(one) -> set[str]:
     words = one.page.evaluate(
         """() => { const out = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
         while (walk.nextNode()) { const e = walk.currentNode.parentElement;
-          const kept = '.mono, .id, code, .cmd, .tiles b, textarea, datalist, main [lang=en]';
+          const kept = '[data-said], .mono, .id, code, .cmd, .tiles b, textarea, datalist, main [lang=en]';
           if (!e.closest(kept)) out.push(walk.currentNode.data); }
         for (const e of document.querySelectorAll('[aria-label], [title], [placeholder]'))
           for (const name of ['aria-label', 'title', 'placeholder']) out.push(e.getAttribute(name) ?? '');
