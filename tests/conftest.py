@@ -230,6 +230,12 @@ def pytest_unconfigure() -> None:
     reaper.close_shared()
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """On a machine of CI the browser is there before any test's clock runs."""
+    if os.environ.get("CI") == "true" and not hasattr(session.config, "workerinput"):
+        browser_path()
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A process of several that run tests side by side hands over why its tests failed."""
     if hasattr(session.config, "workeroutput"):
