@@ -15,7 +15,6 @@ import numpy as np
 
 Batch = tuple[int, list[bytes]]
 """(key, owner) pairs, frames as they are on the wire."""
-ROOT_KEY = bytes(32)
 
 
 class Feed:

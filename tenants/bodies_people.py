@@ -17,7 +17,6 @@ from tenants.services.token import OWNED_KINDS
 PERSON_KINDS = ("person", "service")
 PERSON_STATES = ("active", "invited", "suspended", "removed")
 TOKEN_STATES = ("active", "expired", "revoked", "unused", "owner-suspended")
-GIVEN = tuple(role for role in ROLES if role != "node")
 
 
 def role_list(**options: Any) -> serializers.ListField:

@@ -16,7 +16,7 @@ from kvconsole.infra.access import FLEET_PLANE, Principal, plane
 from kvconsole.infra.sql import PLATFORM, named
 from kvcore.messages import Fence
 from tenants import tokens
-from tenants.models import Adapter, FenceEntry, Model, Tenant
+from tenants.models import FenceEntry, Model, Tenant
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -177,11 +177,6 @@ def model_by_name(name: str, *, tenant_id: UUID | None = None) -> Model | None:
     """The tenant's own model of this name, else the platform's."""
     found = {m.tenant_id: m for m in Model.objects.filter(name=name, tenant_id__in=[tenant_id or PLATFORM, PLATFORM])}
     return found.get(tenant_id or PLATFORM) or found.get(PLATFORM)
-
-
-def adapter_by_digest(model: Model, digest: str) -> Adapter | None:
-    """The adapter of this content."""
-    return Adapter.objects.filter(model=model, digest=digest).first()
 
 
 def _lookup(kind: str, key: str, proof: bytes | None) -> Known | None:
