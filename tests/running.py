@@ -154,11 +154,26 @@ class Console:
         assert done.returncode == 0, f"join {name}:\n{done.stdout}{done.stderr}"
         self.agents[name] = directory
         self.start(name)
+        if "ingest" in self.processes:
+            self._wait_allowances(name)
         return directory
 
     def _wait_agent(self, name: str) -> None:
+        self.wait(self._status_url(name), name)
+
+    def _wait_allowances(self, name: str) -> None:
+        """The node knows what tenants may hold there; before that it takes no block of a limited tenant."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            with urllib.request.urlopen(self._status_url(name), timeout=5) as answer:
+                if json.load(answer)["allowances"]:
+                    return
+            time.sleep(0.05)
+        raise Ended(f"{name} was told no allowances in {START_SECONDS} s:\n{self.log(name)[-3000:]}")
+
+    def _status_url(self, name: str) -> str:
         listen = json.loads((self.agents[name] / "agent.json").read_text())["listen"]
-        self.wait(f"http://{listen}/v1/status", name)
+        return f"http://{listen}/v1/status"
 
     def login(self, page, username: str = "operator") -> None:
         """The browser page is logged in as a demo user and shows the first page."""

@@ -76,7 +76,11 @@ class Dealer:
 
     def _deals(self, now: float) -> bool:
         age = now - self.read_at
-        return self.dirty or not 0 <= age < EVERY_S or (self._again and age >= AGAIN_S)
+        return self.dirty or not 0 <= age < EVERY_S or (self._again and age >= AGAIN_S) or self._unmet()
+
+    def _unmet(self) -> bool:
+        """A node has joined that was told nothing yet: until it is told, it takes no block of a limited tenant."""
+        return any(n.keeps_allowances and n.id not in self.told for n in self.nodes.rows.values())
 
     def read(self, now: float) -> None:
         """Quotas and their tenants are as in the tables, if it is time to deal."""

@@ -77,6 +77,15 @@ def test_a_limit_moves_only_after_it_was_let_go(fleet):
     assert of(ask(rig, one), tenant) is None
 
 
+def test_a_node_that_joins_is_told_at_once(fleet):
+    """Not with the next round: until it is told, it takes no block of a limited tenant."""
+    cx, rig, nodes, tenant, _ = fleet
+    limit(cx, rig, tenant, 10 * BYTES)
+    ask(rig, Sim(nodes[0]))
+    late = Sim(plant_node(cx, "late", tiers=["hbm"], engine=AGENT))
+    assert tenant.hex in ask(rig, late)["tenants"]
+
+
 def test_what_a_silent_node_may_hold_is_given_to_nobody(fleet):
     cx, rig, nodes, tenant, ns = fleet
     one, two = (Sim(n) for n in nodes)
