@@ -29,7 +29,7 @@ KINDS = (
     "nodeagent",
     "kvconsole.web",
     "ingest",
-    "commander",
+    "signer",
     "worker",
     "beat",
     "devserver",

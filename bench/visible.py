@@ -124,7 +124,7 @@ def figure(name: str, value: float, unit: str, target: float, told: Any) -> Figu
 
 def live(console: Console, quick: bool) -> Iterator[Figure]:
     """5 browsers on the Overview while three nodes report."""
-    console.start("commander", "web", "ingest", "worker", "beat")
+    console.start("signer", "web", "ingest", "worker", "beat")
     with contextlib.ExitStack() as stack:
         senders = []
         for i in range(3):

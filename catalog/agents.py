@@ -1,6 +1,6 @@
 """Decides how the console speaks to a node: the only module that knows the transport, and the signing it needs.
 
-A command goes to the `commander` process to be signed, then to the node's agent. The agent's address must lie in
+A command goes to the `signer` process to be signed, then to the node's agent. The agent's address must lie in
 KVC_AGENT_NETWORKS; it is resolved once and the connection goes to the address that was checked. What comes back counts
 only if the key the node gave at enrolment signed it.
 """
@@ -117,28 +117,28 @@ def call(node: Node, command: Command) -> Answered | NotAnswered:
 
 
 def sign(command: Command) -> Signed | NotAnswered:
-    """The command under the command key, which only the `commander` process holds."""
+    """The command under the command key, which only the `signer` process holds."""
     return _asked("/v1/sign", command, Signed)
 
 
 def prove(question: EnrolmentQuestion) -> Proof | NotAnswered:
-    """The commander's answer to a node that wants to know whether the console has its key."""
+    """The signer's answer to a node that wants to know whether the console has its key."""
     return _asked("/v1/prove", question, Proof)
 
 
 def _asked(path: str, body: msgspec.Struct, kind: type[Answer]) -> Answer | NotAnswered:
-    answer = _commander("POST", path, msgspec.json.encode(body))
+    answer = _signer("POST", path, msgspec.json.encode(body))
     if isinstance(answer, NotAnswered):
         return answer
     try:
         return msgspec.json.decode(answer, type=kind)
     except msgspec.DecodeError:
-        return NotAnswered("commander-unavailable", f"not a {kind.__name__}")
+        return NotAnswered("signer-unavailable", f"not a {kind.__name__}")
 
 
 def command_key() -> bytes | None:
-    """The public command key (32 bytes): from the commander, else from the file it leaves; None: neither is there."""
-    answer = _commander("GET", "/v1/public-key", None)
+    """The public command key (32 bytes): from the signer, else from the file it leaves; None: neither is there."""
+    answer = _signer("GET", "/v1/public-key", None)
     if isinstance(answer, bytes):
         try:
             return bytes.fromhex(msgspec.json.decode(answer)["public_key"])
@@ -150,15 +150,15 @@ def command_key() -> bytes | None:
         return None
 
 
-def _commander(method: str, path: str, body: bytes | None) -> bytes | NotAnswered:
-    headers = {"Authorization": f"Bearer {settings.COMMANDER_TOKEN}", "Content-Type": "application/json"}
+def _signer(method: str, path: str, body: bytes | None) -> bytes | NotAnswered:
+    headers = {"Authorization": f"Bearer {settings.SIGNER_TOKEN}", "Content-Type": "application/json"}
     try:
         with httpx.Client(timeout=SECONDS, follow_redirects=False, trust_env=False) as client:
-            answer = client.request(method, settings.COMMANDER_URL + path, content=body, headers=headers)
+            answer = client.request(method, settings.SIGNER_URL + path, content=body, headers=headers)
     except (httpx.HTTPError, httpx.InvalidURL) as e:
-        return NotAnswered("commander-unavailable", type(e).__name__)
+        return NotAnswered("signer-unavailable", type(e).__name__)
     if answer.status_code != 200:
-        return NotAnswered(_code(answer.content) or "commander-refused", final=answer.status_code in (400, 403))
+        return NotAnswered(_code(answer.content) or "signer-refused", final=answer.status_code in (400, 403))
     return answer.content
 
 

@@ -174,7 +174,7 @@ class Nodes(APIView):
         body=NodeIn,
         answer=NodeCreated,
         status=201,
-        refusals=("node-name-taken", "agent-url-refused", "commander-unavailable"),
+        refusals=("node-name-taken", "agent-url-refused", "signer-unavailable"),
     )
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """A new node, and the token with which its agent enrols."""
@@ -206,7 +206,7 @@ class NodeEnrol(APIView):
         answer=Enrolled,
         public=True,
         refusals=("enrolment-token-invalid", "agent-url-refused", "agent-url-mismatch", "public-key-invalid",
-                  "commander-unavailable"),
+                  "signer-unavailable"),
     )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """The node's own token, for its enrolment token."""
@@ -224,7 +224,7 @@ class FleetKey(APIView):
         answer=FleetKeyOut,
         public=True,
         query=QUESTION,
-        refusals=("validation-failed", "out-of-range", "unstorable-text", "commander-unavailable"),
+        refusals=("validation-failed", "out-of-range", "unstorable-text", "signer-unavailable"),
     )
     def get(self, request: Request) -> Response:
         """The public key; an agent compares its fingerprint with the one in its enrolment token.
@@ -235,7 +235,7 @@ class FleetKey(APIView):
             return Response(_proven(request), headers={"Cache-Control": "no-store"})
         key = agents.command_key()
         if key is None:
-            raise Problem("commander-unavailable", retry_after_seconds=5)
+            raise Problem("signer-unavailable", retry_after_seconds=5)
         return Response({"public_key": key.hex(), "fingerprint": fingerprint(key)})
 
 
@@ -244,7 +244,7 @@ def _proven(request: Request) -> dict[str, str]:
     question.is_valid(raise_exception=True)
     proof = agents.prove(EnrolmentQuestion(**question.validated_data))
     if isinstance(proof, agents.NotAnswered):
-        raise Problem("commander-unavailable", retry_after_seconds=5)
+        raise Problem("signer-unavailable", retry_after_seconds=5)
     named = fingerprint(bytes.fromhex(proof.public_key))
     return {"public_key": proof.public_key, "fingerprint": named, "proof": proof.signature}
 

@@ -31,7 +31,7 @@ add_codes(
         "agent-url-mismatch": (409, "The agent listens elsewhere than the operator said"),
         "enrolment-token-invalid": (401, "The enrolment token is unknown, used or expired"),
         "public-key-invalid": (422, "Not an Ed25519 public key"),
-        "commander-unavailable": (503, "The process that holds the command key does not answer"),
+        "signer-unavailable": (503, "The process that holds the command key does not answer"),
     }
 )
 ENROLMENT_MINUTES = 15
@@ -61,7 +61,7 @@ def node_create(
         The node and the enrolment token, whose part behind the dot names the console's key.
 
     Raises:
-        Problem: validation-failed, agent-url-refused, node-name-taken or commander-unavailable.
+        Problem: validation-failed, agent-url-refused, node-name-taken or signer-unavailable.
     """
     if not name or len(name) > 63 or not all(c.isascii() and (c.isalnum() or c in "._-") for c in name):
         raise _invalid("/name", "1 to 63 characters of letters, digits, dot, hyphen and underscore.")
@@ -121,11 +121,11 @@ def enrolment_token(*, node: Node, actor: Principal | None = None, now: datetime
     """A new token with which the node's agent can enrol once, within 15 minutes; earlier ones stay as they are.
 
     Raises:
-        Problem: commander-unavailable: the console's key is not known.
+        Problem: signer-unavailable: the console's key is not known.
     """
     key = agents.command_key()
     if key is None:
-        raise Problem("commander-unavailable", retry_after_seconds=5)
+        raise Problem("signer-unavailable", retry_after_seconds=5)
     until = now + timedelta(minutes=ENROLMENT_MINUTES)
     _, plaintext = token_issue("enrol", holder=str(node.id), name=node.name, expires_at=until, actor=actor, now=now)
     return f"{plaintext}.{fingerprint(key)}"
@@ -149,7 +149,7 @@ def node_enrol(
 
     Raises:
         Problem: enrolment-token-invalid, public-key-invalid, agent-url-refused, agent-url-mismatch, validation-failed
-            or commander-unavailable; the token can still be used.
+            or signer-unavailable; the token can still be used.
     """
     at, plaintext = now or datetime.now(UTC), token.partition(".")[0]
     if not token_good(kind="enrol", plaintext=plaintext, now=at):
@@ -158,7 +158,7 @@ def node_enrol(
     _check_tiers(tiers)
     key = agents.command_key()
     if key is None:
-        raise Problem("commander-unavailable", retry_after_seconds=5)
+        raise Problem("signer-unavailable", retry_after_seconds=5)
     try:
         Ed25519PublicKey.from_public_bytes(public_key)
     except ValueError as e:

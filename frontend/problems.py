@@ -126,7 +126,7 @@ PROBLEMS: dict[str, Problem] = {
     "agent-url-mismatch": Problem(_("The agent listens elsewhere than was said"), REQUEST, CHANGED),
     "enrolment-token-invalid": Problem(_("The enrolment token is unknown, used or expired"), REQUEST, CHANGED),
     "public-key-invalid": Problem(_("The public key cannot be used"), REQUEST, CHANGED),
-    "commander-unavailable": Problem(_("The process with the command key does not answer"), REQUEST, LATER),
+    "signer-unavailable": Problem(_("The process with the command key does not answer"), REQUEST, LATER),
     "internal": Problem(_("The console made a mistake"), REQUEST, SAME),
     "unavailable": Problem(_("A part of the console is away"), REQUEST, LATER),
     # frames

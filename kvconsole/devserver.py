@@ -98,10 +98,10 @@ class Dev:
         self._wait_for(f"{self.url}/login")
 
     def start_rest(self) -> None:
-        """The writer, the commander and the workers run and answer."""
+        """The writer, the signer and the workers run and answer."""
         assert self.site is not None
         self._start_programs(*(name for name in PROGRAMS if name != "web"))
-        for name in ("commander", "ingest"):
+        for name in ("signer", "ingest"):
             self._wait_for(f"{self.site.url(name)}/healthz")
 
     def start_fleet(self) -> None:

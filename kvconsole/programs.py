@@ -40,7 +40,7 @@ PROGRAMS: Mapping[str, Program] = {
     "web": Program(
         ("-m", "kvconsole.web", "--port", "{port}"),
         roles=("operator", "tenant", "router"),
-        secrets=("KVC_SECRET_KEY", "KVC_COMMANDER_TOKEN", "KVC_KEYSTORE_DIR"),
+        secrets=("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN", "KVC_KEYSTORE_DIR"),
         ready="/healthz",
     ),
     "ingest": Program(
@@ -49,17 +49,17 @@ PROGRAMS: Mapping[str, Program] = {
         secrets=("KVC_SECRET_KEY",),
         ready="/healthz",
     ),
-    "commander": Program(
-        ("manage.py", "commander", "--port", "{port}"),
+    "signer": Program(
+        ("manage.py", "signer", "--port", "{port}"),
         roles=(),
-        secrets=("KVC_SECRET_KEY", "KVC_COMMANDER_TOKEN", "KVC_COMMAND_KEY_FILE"),
+        secrets=("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN", "KVC_COMMAND_KEY_FILE"),
         ready="/healthz",
     ),
     "worker": Program(
         (*_CELERY, "worker", "--pool", "threads", "--concurrency", "4", "--loglevel", "warning", "--without-gossip",
          "--without-mingle"),
         roles=("operator", "tenant"),
-        secrets=("KVC_SECRET_KEY", "KVC_COMMANDER_TOKEN", "KVC_KEYSTORE_DIR"),
+        secrets=("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN", "KVC_KEYSTORE_DIR"),
     ),
     "beat": Program(
         (*_CELERY, "beat", "--loglevel", "warning", "--schedule", "{state}/beat"),
@@ -79,20 +79,20 @@ class Site:
         state.chmod(0o700)
         path = state / "site.json"
         known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
-        for name in ("web", "ingest", "commander"):
+        for name in ("web", "ingest", "signer"):
             if name not in known or not is_free(int(known[name])):
                 known[name] = str(free_port())
-        for name in ("KVC_SECRET_KEY", "KVC_COMMANDER_TOKEN"):
+        for name in ("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN"):
             known.setdefault(name, secrets.token_urlsafe(40))
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "w") as f:
             json.dump(known, f)
         (state / "keys").mkdir(mode=0o700, exist_ok=True)
         self.ingest_urls: list[str] = []  # where agents find the writer, if not where it listens
-        self.ports = {name: int(known[name]) for name in ("web", "ingest", "commander")}
+        self.ports = {name: int(known[name]) for name in ("web", "ingest", "signer")}
         self._secrets = {
             "KVC_SECRET_KEY": known["KVC_SECRET_KEY"],
-            "KVC_COMMANDER_TOKEN": known["KVC_COMMANDER_TOKEN"],
+            "KVC_SIGNER_TOKEN": known["KVC_SIGNER_TOKEN"],
             "KVC_COMMAND_KEY_FILE": str(state / "command.key"),
             "KVC_KEYSTORE_DIR": str(state / "keys"),
         }
@@ -118,7 +118,7 @@ class Site:
             "DJANGO_SETTINGS_MODULE": f"kvconsole.settings.{self.kind}",
             "KVC_CONSOLE_URL": self.url("web"),
             "KVC_INGEST_URLS": ",".join(self.ingest_urls or [self.url("ingest")]),
-            "KVC_COMMANDER_URL": self.url("commander"),
+            "KVC_SIGNER_URL": self.url("signer"),
             "KVC_VALKEY_URL": self.valkey_url,
             "PYTHONUNBUFFERED": "1",
             "PYTHONPATH": str(CLONE),

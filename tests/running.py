@@ -51,7 +51,7 @@ class Console:
     # --- processes ---
 
     def start(self, *names: str) -> None:
-        """The named processes (web, ingest, commander, worker, beat, or an agent's name) run and answer."""
+        """The named processes (web, ingest, signer, worker, beat, or an agent's name) run and answer."""
         for name in names:
             if name in self.agents:
                 self._spawn(name, [sys.executable, "-m", "nodeagent", "run", "--dir", str(self.agents[name])], _plain())
@@ -135,7 +135,7 @@ class Console:
         return self.__dict__["logins"]
 
     def node(self, name: str, *options: str, profile: str = "ref-64", tiers: tuple[str, ...] = TIERS) -> Path:
-        """A node is created, its agent enrolled and running; returns the agent's directory. Needs web and commander.
+        """A node is created, its agent enrolled and running; returns the agent's directory. Needs web and signer.
 
         Its tier `remote` is in the Valkey of this console.
         """

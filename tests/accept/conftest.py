@@ -37,7 +37,7 @@ def a_console(postgres: Postgres, template: str, service_base: Path) -> Iterator
 def people(postgres: Postgres, template: str, service_base: Path) -> Iterator[People]:
     """The demonstration's people before a console without nodes. Tests leave each other's things alone."""
     with a_console(postgres, template, service_base) as console:
-        console.start("commander", "web")
+        console.start("signer", "web")
         yield People(console)
 
 
@@ -45,6 +45,6 @@ def people(postgres: Postgres, template: str, service_base: Path) -> Iterator[Pe
 def fleet_console(postgres: Postgres, template: str, service_base: Path) -> Iterator[Console]:
     """Everything but nodes, for the tests of one module."""
     with a_console(postgres, template, service_base) as console:
-        console.start("commander", "web", "ingest", "worker", "beat")
+        console.start("signer", "web", "ingest", "worker", "beat")
         console.seed()
         yield console

@@ -47,7 +47,7 @@ class Engine:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        console.start("commander", "web", "ingest")
+        console.start("signer", "web", "ingest")
         console.seed()
         shell = subprocess.run(
             [sys.executable, "manage.py", "shell", "-v", "0", "-c", SEED], capture_output=True, text=True, cwd=CLONE,

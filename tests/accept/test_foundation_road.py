@@ -40,7 +40,7 @@ LONG = os.environ.get("KVC_ACCEPT", "") == "full"
 
 
 def fleet(console: Console, *, names: tuple[str, ...] = NODES) -> None:
-    console.start("commander", "web", "ingest", "worker", "beat")
+    console.start("signer", "web", "ingest", "worker", "beat")
     console.seed()
     for name in names:
         console.node(name, tiers=TIERS)
@@ -169,7 +169,7 @@ def _watch_gaps(console: Console, stop: threading.Event, wrong: list[tuple[str, 
 @pytest.mark.timeout(300)
 def test_1000_hostile_frames_end_no_process_and_cost_no_neighbour(console: Console) -> None:
     """0 process exits, valid neighbours exact, 1,000 counted."""
-    console.start("commander", "web", "ingest")
+    console.start("signer", "web", "ingest")
     console.seed()
     directory = console.node("fra-p1")
     config = json.loads((directory / "agent.json").read_text())

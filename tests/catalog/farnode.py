@@ -1,4 +1,4 @@
-"""The far side of an order: a small agent that can misbehave, and the real commander, both on free ports."""
+"""The far side of an order: a small agent that can misbehave, and the real signer, both on free ports."""
 
 import contextlib
 import json
@@ -97,8 +97,8 @@ class FarNode:
         http.wfile.write(body)
 
 
-class RunningCommander:
-    """`manage.py commander` as a process, without any database setting."""
+class RunningSigner:
+    """`manage.py signer` as a process, without any database setting."""
 
     def __init__(self, directory):
         self.token, self.key_file = "t" * 40, directory / "command.key"
@@ -106,10 +106,10 @@ class RunningCommander:
             s.bind(("127.0.0.1", 0))
             self.port = s.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        env = {"PATH": os.environ["PATH"], "KVC_ENV": "test", "KVC_COMMANDER_TOKEN": self.token,
+        env = {"PATH": os.environ["PATH"], "KVC_ENV": "test", "KVC_SIGNER_TOKEN": self.token,
                "KVC_COMMAND_KEY_FILE": str(self.key_file)}  # fmt: skip
         self.process = subprocess.Popen(
-            [sys.executable, "manage.py", "commander", "--port", str(self.port)], cwd=CLONE, env=env,
+            [sys.executable, "manage.py", "signer", "--port", str(self.port)], cwd=CLONE, env=env,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         deadline = time.monotonic() + 30
@@ -120,7 +120,7 @@ class RunningCommander:
             except OSError:
                 assert self.process.poll() is None, self.process.stdout.read()
                 time.sleep(0.05)
-        raise AssertionError("the commander did not answer")
+        raise AssertionError("the signer did not answer")
 
     def close(self):
         self.process.terminate()

@@ -1,4 +1,4 @@
-"""Nodes, a commander and far sides for the tests of the fleet."""
+"""Nodes, a signer and far sides for the tests of the fleet."""
 
 import uuid
 
@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from catalog.services import node_create, node_enrol
 from kvcore.messages import fingerprint
-from tests.catalog.farnode import FarNode, RunningCommander
+from tests.catalog.farnode import FarNode, RunningSigner
 
 TIERS = [
     {"tier": "hbm", "capacity_bytes": 2**20, "emulated": True, "encrypted": False, "high": 0.9, "low": 0.8},
@@ -16,18 +16,18 @@ TIERS = [
 
 
 @pytest.fixture(scope="session")
-def running_commander(tmp_path_factory):
-    commander = RunningCommander(tmp_path_factory.mktemp("commander"))
-    yield commander
-    commander.close()
+def running_signer(tmp_path_factory):
+    signer = RunningSigner(tmp_path_factory.mktemp("signer"))
+    yield signer
+    signer.close()
 
 
 @pytest.fixture
-def commander(running_commander, settings):
-    """Settings point to the one real commander of the session."""
-    settings.COMMANDER_URL, settings.COMMANDER_TOKEN = running_commander.url, running_commander.token
-    settings.COMMAND_KEY_FILE = str(running_commander.key_file)
-    return running_commander
+def signer(running_signer, settings):
+    """Settings point to the one real signer of the session."""
+    settings.SIGNER_URL, settings.SIGNER_TOKEN = running_signer.url, running_signer.token
+    settings.COMMAND_KEY_FILE = str(running_signer.key_file)
+    return running_signer
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def far():
 
 
 @pytest.fixture
-def enrolled(db, commander, far):
+def enrolled(db, signer, far):
     """`enrolled()` → (node, its far side): created, enrolled, listening."""
 
     def make(mood="well", **fields):

@@ -10,7 +10,7 @@ import pytest
 from catalog import agents
 from catalog.agents import Answered, NotAnswered, check_address
 from kvcore.messages import PROTOCOL, Command, fingerprint
-from tests.catalog.fleet_fixtures import commander, enrolled, far, running_commander  # noqa: F401
+from tests.catalog.fleet_fixtures import enrolled, far, running_signer, signer  # noqa: F401
 
 pytestmark = pytest.mark.django_db
 
@@ -115,7 +115,7 @@ def test_what_was_never_enrolled_is_never_dialled(enrolled):
     assert side.seen == []
 
 
-def test_the_commander_signs_nothing_that_destroys(enrolled):
+def test_the_signer_signs_nothing_that_destroys(enrolled):
     node, side = enrolled()
     for kind in ("purge", "erase", "drop", "clear", "", "Inventory"):
         answer = agents.call(node, ping(node, kind))
@@ -123,11 +123,11 @@ def test_the_commander_signs_nothing_that_destroys(enrolled):
     assert side.seen == []
 
 
-def test_without_commander_nothing_is_sent_but_the_key_is_known(enrolled, settings, commander):
+def test_without_signer_nothing_is_sent_but_the_key_is_known(enrolled, settings, signer):
     node, side = enrolled()
     key = agents.command_key()
-    settings.COMMANDER_URL = "http://127.0.0.1:1"
-    assert agents.call(node, ping(node)).code == "commander-unavailable"
+    settings.SIGNER_URL = "http://127.0.0.1:1"
+    assert agents.call(node, ping(node)).code == "signer-unavailable"
     assert agents.command_key() == key
     settings.COMMAND_KEY_FILE = "/nonexistent"
     assert agents.command_key() is None
@@ -135,7 +135,7 @@ def test_without_commander_nothing_is_sent_but_the_key_is_known(enrolled, settin
     assert side.seen == []
 
 
-def test_a_wrong_token_gets_nothing_from_the_commander(enrolled, settings):
+def test_a_wrong_token_gets_nothing_from_the_signer(enrolled, settings):
     node, _ = enrolled()
-    settings.COMMANDER_TOKEN = "x" * 40
+    settings.SIGNER_TOKEN = "x" * 40
     assert agents.call(node, ping(node)).code == "not-authenticated"

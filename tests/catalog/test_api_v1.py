@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from kvcore.messages import EnrolmentQuestion, enrolment_bytes
-from tests.catalog.fleet_fixtures import TIERS, commander, enrolled, far, running_commander  # noqa: F401
+from tests.catalog.fleet_fixtures import TIERS, enrolled, far, running_signer, signer  # noqa: F401
 from tests.tenants.conftest import anonymous, caller  # noqa: F401
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
@@ -25,7 +25,7 @@ def enrolment(side, token, **fields):
     }  # fmt: skip
 
 
-def test_a_node_is_made_enrolled_and_seen(commander, far, caller, anonymous):
+def test_a_node_is_made_enrolled_and_seen(signer, far, caller, anonymous):
     call, side = caller("operator", "viewer"), far()
     made = call.post("/nodes", NODE)
     assert made.status_code == 201
@@ -52,7 +52,7 @@ def test_a_node_is_made_enrolled_and_seen(commander, far, caller, anonymous):
 QUESTION = {"console": "testserver", "nonce": "0a" * 32, "public_key": "0b" * 32, "node": "n1"}
 
 
-def test_the_console_proves_that_it_has_its_key(commander, anonymous):
+def test_the_console_proves_that_it_has_its_key(signer, anonymous):
     key = anonymous.get("/fleet-key").json()
     answer = anonymous.get("/fleet-key?" + urlencode(QUESTION))
     assert answer.status_code == 200
@@ -75,7 +75,7 @@ def test_the_console_proves_that_it_has_its_key(commander, anonymous):
         ({"order": "purge"}, "/order", "unknown-parameter"),
     ],
 )
-def test_a_question_that_was_asked_elsewhere_or_is_none_is_not_answered(commander, anonymous, change, pointer, code):
+def test_a_question_that_was_asked_elsewhere_or_is_none_is_not_answered(signer, anonymous, change, pointer, code):
     answer = anonymous.get("/fleet-key?" + urlencode(QUESTION | change))
     assert (answer.status_code, answer.json()["code"]) == (400, code)
     assert {e["pointer"] for e in answer.json()["errors"]} == {pointer}
@@ -110,7 +110,7 @@ def test_tenants_see_no_nodes(caller):
         ({"region": None}, "/region"),
     ],
 )
-def test_bad_nodes_are_refused(commander, caller, change, pointer):
+def test_bad_nodes_are_refused(signer, caller, change, pointer):
     call = caller("operator", "viewer")
     answer = call.post("/nodes", {**NODE, **change})
     assert 400 <= answer.status_code < 500
@@ -127,7 +127,7 @@ def test_bad_nodes_are_refused(commander, caller, change, pointer):
         ({"x": 1}, "unknown-field"),
     ],
 )
-def test_bad_enrolments_are_refused(commander, far, caller, anonymous, change, code):
+def test_bad_enrolments_are_refused(signer, far, caller, anonymous, change, code):
     token = caller("operator").post("/nodes", NODE).json()["enrolment_token"]
     answer = anonymous.post("/nodes:enrol", enrolment(far(), token, **change))
     assert (answer.status_code, answer.json()["code"]) == (400, code)
@@ -140,7 +140,7 @@ def test_what_is_not_there_is_not_found(caller):
         assert answer.json()["code"] == "not-found"
 
 
-def test_pages_of_nodes(commander, caller):
+def test_pages_of_nodes(signer, caller):
     call = caller("operator", "viewer")
     for i in range(3):
         call.post("/nodes", {**NODE, "name": f"n{i}"})
@@ -155,10 +155,10 @@ def test_pages_of_nodes(commander, caller):
     assert [i in tiers for i in ids] == [True, False, False]
 
 
-def test_without_the_commander_the_key_is_unavailable_and_says_when_to_ask_again(settings, anonymous):
-    settings.COMMANDER_URL, settings.COMMAND_KEY_FILE = "http://127.0.0.1:1", ""
+def test_without_the_signer_the_key_is_unavailable_and_says_when_to_ask_again(settings, anonymous):
+    settings.SIGNER_URL, settings.COMMAND_KEY_FILE = "http://127.0.0.1:1", ""
     answer = anonymous.get("/fleet-key")
-    assert (answer.status_code, answer.json()["code"]) == (503, "commander-unavailable")
+    assert (answer.status_code, answer.json()["code"]) == (503, "signer-unavailable")
     assert answer["Retry-After"] == "5"
     asked = anonymous.get("/fleet-key?" + urlencode(QUESTION))
-    assert (asked.status_code, asked.json()["code"]) == (503, "commander-unavailable")
+    assert (asked.status_code, asked.json()["code"]) == (503, "signer-unavailable")

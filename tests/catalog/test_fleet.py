@@ -11,7 +11,7 @@ from audit.models import Event
 from catalog import fleet, services
 from catalog.models import Node, NodeCommand
 from kvconsole.infra import leases, sql
-from tests.catalog.fleet_fixtures import commander, enrolled, far, running_commander  # noqa: F401
+from tests.catalog.fleet_fixtures import enrolled, far, running_signer, signer  # noqa: F401
 
 pytestmark = pytest.mark.django_db
 NOW = datetime.now(UTC)

@@ -16,7 +16,7 @@ from kvconsole.infra.rest import Problem
 from kvcore.messages import ticket_refusal
 from tenants import selectors
 from tenants.services import key_leases_renew
-from tests.catalog.fleet_fixtures import TIERS, commander, enrolled, far, running_commander  # noqa: F401
+from tests.catalog.fleet_fixtures import TIERS, enrolled, far, running_signer, signer  # noqa: F401
 from tests.tenants.making import a_namespace
 
 pytestmark = pytest.mark.django_db
@@ -49,7 +49,7 @@ def test_a_node_enrols_once_and_gets_its_own_token(enrolled):
     assert actions()[-4:] == ["node.created", "token.issued", "token.issued", "node.enrolled"]
 
 
-def test_an_enrolment_token_works_once_and_for_15_minutes(commander, far):
+def test_an_enrolment_token_works_once_and_for_15_minutes(signer, far):
     side = far()
     node, token = services.node_create(name="n", region="r", now=NOW)
     late = NOW + timedelta(minutes=15)
@@ -73,7 +73,7 @@ def test_an_enrolment_token_works_once_and_for_15_minutes(commander, far):
         ({"tiers": [{**TIERS[0], "capacity_bytes": 0}]}, "validation-failed"),
     ],
 )
-def test_a_refused_enrolment_leaves_the_token_good(commander, far, fields, code):
+def test_a_refused_enrolment_leaves_the_token_good(signer, far, fields, code):
     side = far()
     _, token = services.node_create(name="n", region="r")
     refused(code, enrol, token=token, side=side, **fields)
@@ -81,7 +81,7 @@ def test_a_refused_enrolment_leaves_the_token_good(commander, far, fields, code)
     assert enrol(token, side)
 
 
-def test_without_a_good_token_nothing_is_looked_up(commander, far, monkeypatch):
+def test_without_a_good_token_nothing_is_looked_up(signer, far, monkeypatch):
     side, looked = far(), []
     monkeypatch.setattr(services.agents, "check_address", looked.append)
     monkeypatch.setattr(services.agents, "command_key", lambda: looked.append("key"))
@@ -90,7 +90,7 @@ def test_without_a_good_token_nothing_is_looked_up(commander, far, monkeypatch):
     assert looked == []
 
 
-def test_after_an_enrolment_the_nodes_other_tokens_are_of_no_use(commander, far):
+def test_after_an_enrolment_the_nodes_other_tokens_are_of_no_use(signer, far):
     side = far()
     node, unused = services.node_create(name="n", region="r", now=NOW)
     first = enrol(services.enrolment_token(node=node, now=NOW), side)["node_token"]
@@ -105,7 +105,7 @@ def test_after_an_enrolment_the_nodes_other_tokens_are_of_no_use(commander, far)
     assert enrol(others, far())["name"] == "m"
 
 
-def test_where_the_operator_said_an_address_the_agent_must_be_there(commander, far):
+def test_where_the_operator_said_an_address_the_agent_must_be_there(signer, far):
     side, other = far(), far()
     _, token = services.node_create(name="n", region="r", agent_url=side.url)
     refused("agent-url-mismatch", enrol, token=token, side=side, agent_url=other.url)
@@ -123,12 +123,12 @@ def test_where_the_operator_said_an_address_the_agent_must_be_there(commander, f
         ({"agent_url": "http://169.254.169.254"}, "agent-url-refused"),
     ],
 )
-def test_a_node_that_makes_no_sense_is_refused(commander, fields, code):
+def test_a_node_that_makes_no_sense_is_refused(signer, fields, code):
     refused(code, services.node_create, **{"name": "n", "region": "r", **fields})
     assert not Node.objects.exists()
 
 
-def test_names_are_given_once_and_ensuring_gives_new_tokens(commander, far):
+def test_names_are_given_once_and_ensuring_gives_new_tokens(signer, far):
     first, one = services.node_ensure(name="n", region="r", now=NOW)
     refused("node-name-taken", services.node_create, name="n", region="r")
     second, two = services.node_ensure(name="n", region="r", now=NOW)
@@ -138,7 +138,7 @@ def test_names_are_given_once_and_ensuring_gives_new_tokens(commander, far):
     assert services.node_ensure(name="n", region="r", again=True, now=NOW)[0].id == first.id
 
 
-def test_a_known_node_that_is_ensured_elsewhere_is_expected_there(commander, far):
+def test_a_known_node_that_is_ensured_elsewhere_is_expected_there(signer, far):
     old, new = far(), far()
     services.node_ensure(name="n", region="r", agent_url=old.url, now=NOW)
     _, token = services.node_ensure(name="n", region="r", agent_url=new.url, now=NOW)
@@ -166,9 +166,9 @@ def test_a_retired_node_is_fenced_and_its_tokens_are_void(enrolled):
     assert fleet.holder_refusal(str(node.id)) is None
 
 
-def test_without_the_consoles_key_no_node_is_made(commander, settings):
-    settings.COMMANDER_URL, settings.COMMAND_KEY_FILE = "http://127.0.0.1:1", ""
-    refused("commander-unavailable", services.node_create, name="n", region="r")
+def test_without_the_consoles_key_no_node_is_made(signer, settings):
+    settings.SIGNER_URL, settings.COMMAND_KEY_FILE = "http://127.0.0.1:1", ""
+    refused("signer-unavailable", services.node_create, name="n", region="r")
 
 
 def test_an_order_is_a_row_and_an_event_and_is_not_doubled(enrolled):

@@ -9,7 +9,7 @@ import pytest
 
 from catalog import services, tasks
 from catalog.models import NodeCommand
-from tests.catalog.fleet_fixtures import commander, enrolled, far, running_commander  # noqa: F401
+from tests.catalog.fleet_fixtures import enrolled, far, running_signer, signer  # noqa: F401
 
 pytestmark = pytest.mark.django_db
 

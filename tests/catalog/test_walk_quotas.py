@@ -67,7 +67,7 @@ def until(check, what, seconds=30.0):
 
 
 def test_a_limit_and_a_class_are_kept_end_to_end(console, fresh_database):
-    console.start("web", "ingest", "commander", "worker", "beat")
+    console.start("web", "ingest", "signer", "worker", "beat")
     console.seed()
     console.node("n1", tiers=("hbm=1MiB", "ssd=4MiB"))
     place = make(console, QUOTA.replace("{size}", str(LIMIT)))

@@ -129,7 +129,7 @@ def stepped(console, operator, out):
 
 
 def test_from_0_over_10_and_50_to_100_per_cent_with_a_fence_under_traffic(console, fresh_database):
-    console.start("web", "ingest", "commander")
+    console.start("web", "ingest", "signer")
     people = People(console)
     operator = people.token("operator", "operator", "viewer")
     operator.post("/tenants", {"slug": "walk", "name": "Walk"})

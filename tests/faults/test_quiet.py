@@ -18,7 +18,7 @@ def ask(url):
 
 @pytest.mark.walk
 def test_an_absence_is_a_few_lines_in_each_log(doomed):
-    doomed.start("commander", "web", "ingest", "worker", "beat")
+    doomed.start("signer", "web", "ingest", "worker", "beat")
     doomed.node("n1")  # whose heartbeats keep the writer at work
     time.sleep(3)
     names = ("web", "ingest", "worker", "beat")

@@ -15,7 +15,7 @@ OLD = "'old' in document.documentElement.dataset"
 @pytest.fixture
 def watched(console, chromium):
     """One node that has joined, and a browser on the overview that nobody reloads."""
-    console.start("commander", "web", "ingest", "worker", "beat")
+    console.start("signer", "web", "ingest", "worker", "beat")
     console.seed()
     console.node("walk-1")
     console.manage(

@@ -60,13 +60,13 @@ def test_a_process_gets_the_passwords_of_its_roles_and_no_other(name: str) -> No
     assert given == set(PROGRAMS[name].roles)
     assert env.get("KVC_DB_ROLE") == (PROGRAMS[name].roles or (None,))[0]
     assert set(PROGRAMS[name].secrets) <= set(env)
-    for secret in ("KVC_COMMANDER_TOKEN", "KVC_COMMAND_KEY_FILE", "KVC_KEYSTORE_DIR"):
+    for secret in ("KVC_SIGNER_TOKEN", "KVC_COMMAND_KEY_FILE", "KVC_KEYSTORE_DIR"):
         assert (secret in env) == (secret in PROGRAMS[name].secrets)
 
 
 def test_ports_are_those_of_the_addresses() -> None:
     env = plain("web")
-    for service, url in (("ingest", env["KVC_INGEST_URLS"]), ("commander", env["KVC_COMMANDER_URL"])):
+    for service, url in (("ingest", env["KVC_INGEST_URLS"]), ("signer", env["KVC_SIGNER_URL"])):
         command = [str(x) for x in OURS[service]["command"]]
         assert command[command.index("--port") + 1] == str(urlsplit(url).port)
     web = [str(x) for x in OURS["web"]["command"]]
@@ -101,7 +101,7 @@ def test_secrets_are_declared_given_and_used(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(OURS))
 def test_a_service_is_given_what_it_uses_and_no_more(name: str) -> None:
-    volumes = {"web": ["keys:/keys"], "worker": ["keys:/keys"], "commander": ["command:/command"]} | {
+    volumes = {"web": ["keys:/keys"], "worker": ["keys:/keys"], "signer": ["command:/command"]} | {
         "agent": ["agent:/data"]
     }
     assert OURS[name].get("volumes", []) == volumes.get(name, [])

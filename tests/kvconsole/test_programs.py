@@ -34,7 +34,7 @@ def test_a_process_knows_its_own_password_and_no_other(site: Site, name: str, mo
     env = site.env(name)
     known = {k for k in env if k.endswith("_PASSWORD") and k.startswith("KVC_DB_")}
     assert known == {f"KVC_DB_{role.upper()}_PASSWORD" for role in PROGRAMS[name].roles}
-    assert ("KVC_COMMAND_KEY_FILE" in env) == (name == "commander")
+    assert ("KVC_COMMAND_KEY_FILE" in env) == (name == "signer")
     assert env.get("KVC_DB_ROLE") == (PROGRAMS[name].roles or (None,))[0]
 
 

@@ -21,9 +21,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from audit.signer.keyfiles import key_file
 from kvconsole import apidocs
 from kvconsole.infra import access, sql
-from kvconsole.management.commands.commander import command_key
 from routing import replica as replicas
 from routing.replica import Replica
 from tenants import services
@@ -42,7 +42,7 @@ KNOWN = {"slug": "fuzzed", "name": "fuzzed-model"}
 @pytest.fixture
 def token(db, tmp_path, settings):
     settings.COMMAND_KEY_FILE = str(tmp_path / "command.key")
-    command_key(tmp_path / "command.key", make=True)
+    key_file(tmp_path / "command.key", make=True)
     tenant = a_tenant(slug="fuzzed")
     a_model(name="fuzzed-model")
     assert tenant.slug == KNOWN["slug"]

@@ -20,7 +20,7 @@ GOOD = {
     "KVC_SECRET_KEY": "k" * 64,
     "KVC_CONSOLE_URL": "https://console.example.org",
     "KVC_INGEST_URLS": "https://ingest.example.org,http://127.0.0.1:8001",
-    "KVC_COMMANDER_URL": "http://127.0.0.1:8002",
+    "KVC_SIGNER_URL": "http://127.0.0.1:8002",
     "KVC_ALLOWED_HOSTS": "console.example.org",
 }
 
@@ -82,7 +82,7 @@ def test_production_asks_for_a_second_factor_unless_told_not_to(kind: str, env: 
         ("KVC_SECRET_KEY", "development-only-" + "0" * 64, "made for development"),
         ("KVC_CONSOLE_URL", "http://console.example.org", "must be https"),
         ("KVC_INGEST_URLS", "http://ingest.example.org", "plain HTTP off loopback"),
-        ("KVC_COMMANDER_URL", "http://10.0.0.7:8002", "plain HTTP off loopback"),
+        ("KVC_SIGNER_URL", "http://10.0.0.7:8002", "plain HTTP off loopback"),
         ("KVC_ALLOWED_HOSTS", "*", "no wildcard"),
         ("KVC_ALLOWED_HOSTS", "elsewhere.example.org", "must name the host"),
         ("KVC_BEHIND_PROXY", "on", "KVC_TRUSTED_PROXIES must name"),

@@ -92,7 +92,7 @@ def states(console: Console) -> dict[int, tuple[str, str]]:
 
 @pytest.mark.timeout(180)
 def test_outages_are_repaired_and_the_engines_own_losses_are_not_called_exact(console: Console) -> None:
-    console.start("commander", "web", "ingest")
+    console.start("signer", "web", "ingest")
     console.seed()
     query = "SELECT n.digest, m.block_tokens FROM tenants_namespace n JOIN tenants_model m ON m.id = n.model_id"
     digest, block_tokens = rows(console, query + " WHERE m.name = 'ref-64'")[0]  # 64 bytes a token

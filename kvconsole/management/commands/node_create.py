@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from audit.signer.keyfiles import key_file
 from catalog.services import node_ensure
 from kvconsole.infra.access import system, tenant_context
 from kvconsole.infra.rest import Problem
-from kvconsole.management.commands.commander import command_key
 
 PLACE = ("region", "zone", "rack", "role")
 
@@ -25,9 +25,9 @@ def is_demonstration() -> bool:
 
 
 def ensure_command_key() -> None:
-    """Before the commander first runs, a development site has a command key already, so that tokens can name it."""
+    """Before the signer first runs, a development site has a command key already, so that tokens can name it."""
     if settings.COMMAND_KEY_FILE and is_demonstration():
-        command_key(Path(settings.COMMAND_KEY_FILE), make=True)
+        key_file(Path(settings.COMMAND_KEY_FILE), make=True)
 
 
 def next_steps(name: str, agent_url: str) -> str:

@@ -1,158 +1,25 @@
-"""Commands of operators: the commander, nodes, the demonstration."""
+"""Commands of operators: nodes, the demonstration."""
 
 import json
-import os
 import stat
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from io import StringIO
 
 import pytest
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from django.core.management import CommandError, call_command
 
 from catalog.models import Node
-from kvconsole.management.commands.commander import BODY_BYTES, Commander, command_key
 from kvconsole.management.commands.seed_demo import NODES, PEOPLE, TENANTS, read_logins
-from kvcore.messages import PROTOCOL, EnrolmentQuestion, enrolment_bytes, fingerprint, signed_bytes
 from tenants import selectors
 from tests.architecture.tree import CLONE
-from tests.catalog.farnode import RunningCommander
-
-# --- the commander -------------------------------------------------------------------
-
-
-@pytest.fixture
-def signer(tmp_path):
-    return Commander(command_key(tmp_path / "k", make=True), "t" * 40, clock=lambda: 1000.0)
-
-
-def order(**fields):
-    return json.dumps({
-        "v": PROTOCOL, "step": "s", "kind": "ping", "node": "n", "order_hash": "00", "issued_at": 1000.0,
-        "expires_at": 1060.0, **fields,
-    }).encode()  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", ["inventory", "digest", "ping"])
-def test_harmless_orders_are_signed(signer, kind):
-    status, envelope = signer.sign(order(kind=kind))
-    assert status == 200
-    key = Ed25519PublicKey.from_public_bytes(signer.public)
-    key.verify(bytes.fromhex(envelope.signature), signed_bytes("command", envelope.body))
-    assert envelope.key == fingerprint(signer.public)
-    assert envelope.body["kind"] == kind
-
-
-@pytest.mark.parametrize(
-    ("raw", "status", "code"),
-    [
-        *[
-            (order(kind=k), 403, "kind-not-allowed")
-            for k in ("purge", "erase", "verify", "migrate", "", "PING", "ping ")
-        ],
-        (order(expires_at=999.0), 403, "command-expired"),
-        (order(expires_at=5000.0), 403, "command-expired"),
-        (order(issued_at=2000.0, expires_at=1500.0), 403, "command-expired"),
-        (order(v=2), 400, "version-unsupported"),
-        (b"", 400, "command-malformed"),
-        (b"{", 400, "command-malformed"),
-        (order(args={"n": 2**60}), 400, "command-malformed"),
-        (order()[:-1] + b',"args":{"x":' + b"[" * 30000 + b"]" * 30000 + b"}}", 400, "command-malformed"),
-        (b"[]", 400, "command-malformed"),
-        (order(kind=1), 400, "command-malformed"),
-    ],
-)
-def test_nothing_else_is(signer, raw, status, code):
-    assert signer.sign(raw) == (status, {"code": code})
-
-
-QUESTION = {"console": "console.example", "nonce": "0a" * 32, "public_key": "0b" * 32, "node": "n1"}
-
-
-def test_a_nodes_question_is_answered_in_a_domain_of_its_own(signer):
-    status, answer = signer.prove(json.dumps(QUESTION).encode())
-    assert (status, answer["public_key"]) == (200, signer.public.hex())
-    key, signature = Ed25519PublicKey.from_public_bytes(signer.public), bytes.fromhex(answer["signature"])
-    key.verify(signature, enrolment_bytes(EnrolmentQuestion(**QUESTION)))
-    for other in ("command", "receipt"):
-        with pytest.raises(InvalidSignature):
-            key.verify(signature, signed_bytes(other, QUESTION))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"nonce": "0a"}, {"nonce": "0A" * 32}, {"public_key": ""}, {"node": ""}, {"node": "x" * 64}, {"console": ""},
-     {"kind": "purge"}, {"node": 1}],
-)  # fmt: skip
-def test_no_other_question_is(signer, change):
-    assert signer.prove(json.dumps(QUESTION | change).encode()) == (400, {"code": "question-malformed"})
-    assert signer.prove(b"{") == (400, {"code": "question-malformed"})
-    assert signer.prove(order()) == (400, {"code": "question-malformed"})
-
-
-def test_it_runs_without_a_database_and_answers_who_knows_the_token(tmp_path):
-    running = RunningCommander(tmp_path)
-    try:
-
-        def ask(path, body=None, token=running.token):
-            request = urllib.request.Request(running.url + path, body, {"Authorization": f"Bearer {token}"})
-            try:
-                with urllib.request.urlopen(request, timeout=5) as answer:
-                    return answer.status, json.load(answer)
-            except urllib.error.HTTPError as e:
-                with e:
-                    return e.code, json.load(e)
-
-        now = time.time()
-        good = order(issued_at=now, expires_at=now + 60)
-        assert ask("/v1/sign", good)[0] == 200
-        assert ask("/v1/sign", order(kind="purge", issued_at=now, expires_at=now + 60))[0] == 403
-        for token in ("", "x", running.token + "x"):
-            assert ask("/v1/sign", good, token) == (401, {"code": "not-authenticated"})
-            assert ask("/v1/public-key", None, token)[0] == 401
-        assert ask("/v1/prove", json.dumps(QUESTION).encode())[0] == 200
-        assert ask("/v1/prove", json.dumps(QUESTION).encode(), "x")[0] == 401
-        assert ask("/v1/sign", b"x" * (BODY_BYTES + 1))[0] == 413
-        assert ask("/v1/other")[0] == 404
-        public = ask("/v1/public-key")[1]["public_key"]
-        assert (tmp_path / "command.key.pub").read_text().strip() == public
-        assert stat.S_IMODE((tmp_path / "command.key").stat().st_mode) == 0o600
-    finally:
-        running.close()
-
-
-def test_a_key_that_is_missing_damaged_or_open_is_not_used(tmp_path):
-    with pytest.raises(CommandError, match="command key"):
-        command_key(tmp_path / "k")
-    key = command_key(tmp_path / "k", make=True)
-    assert command_key(tmp_path / "k", make=True).private_bytes_raw() == key.private_bytes_raw()
-    os.chmod(tmp_path / "k", 0o644)
-    with pytest.raises(CommandError, match="0600"):
-        command_key(tmp_path / "k")
-    os.chmod(tmp_path / "k", 0o600)
-    (tmp_path / "k").write_bytes(b"short")
-    with pytest.raises(CommandError, match="damaged"):
-        command_key(tmp_path / "k")
-
-
-@pytest.mark.parametrize(("token", "file"), [("", "x"), ("short", "x"), ("t" * 40, "")])
-def test_it_does_not_start_without_token_and_key(settings, token, file):
-    settings.COMMANDER_TOKEN, settings.COMMAND_KEY_FILE = token, file
-    with pytest.raises(CommandError):
-        call_command("commander")
-
 
 # --- nodes -----------------------------------------------------------------------------
 
 
 @pytest.fixture
 def key_file(settings, tmp_path):
-    settings.COMMANDER_URL, settings.COMMAND_KEY_FILE = "http://127.0.0.1:1", str(tmp_path / "command.key")
+    settings.SIGNER_URL, settings.COMMAND_KEY_FILE = "http://127.0.0.1:1", str(tmp_path / "command.key")
 
 
 def run(*arguments, **options):

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.walk, pytest.mark.timeout(300)]
 
 
 def test_a_real_node_is_verified(console):
-    console.start("commander", "web", "ingest")
+    console.start("signer", "web", "ingest")
     console.seed()
     console.node("n1")
     assert console.manage("resync", "n1", "--wait", "60", timeout=120).strip() == "n1: verified"
