@@ -16,9 +16,10 @@ from django.db.models import QuerySet
 from django.utils.module_loading import import_string
 
 from audit.models import Approval
-from audit.services import APPROVAL, portable, record
+from audit.services import portable, record
 from kvconsole.infra.access import Principal, plane
 from kvconsole.infra.rest import Problem, add_codes
+from kvcore.leaf import APPROVAL
 
 RISKS = ("R0", "R1", "R2", "R3")
 MOST_REASON = 500

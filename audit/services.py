@@ -4,7 +4,6 @@ The only writer of `audit_event`; callers are the services of all apps, in the t
 no `try` around it: a change whose event cannot be written does not happen.
 """
 
-import hashlib
 import hmac
 import json
 import os
@@ -26,12 +25,10 @@ from kvconsole.infra import keystore, rest
 from kvconsole.infra.access import Principal, plane
 from kvconsole.infra.sql import PLATFORM, uuid7
 from kvcore.keys import subkey
+from kvcore.leaf import NO_PII, NOBODY, PII, body_hash, pii_commitment
 
 Outcome = Literal["unknown", "success", "failure", "denied"]
 OUTCOMES: dict[Outcome, int] = {"unknown": 0, "success": 1, "failure": 2, "denied": 3}
-PII, AGENT_SIGNED, BREAK_GLASS, LATE, APPROVAL, RESTORE = 1, 2, 4, 8, 16, 32
-NOBODY = bytes(16)
-NO_PII = bytes(32)
 SAFE_INTEGER = 2**53
 
 _COLUMNS = (
@@ -72,7 +69,7 @@ def record(
         body: the data, with the type's fields only and without personal data.
         pii: personal data, sealed under the actor's key (else the tenant's), which can be destroyed.
         request_id: of the request; the current one if not given.
-        flags: of `AGENT_SIGNED` … `RESTORE`.
+        flags: of `kvcore.leaf`, `AGENT_SIGNED` … `RESTORE`.
 
     Raises:
         TransactionManagementError: outside a transaction.
@@ -123,11 +120,6 @@ def record(
     return Event(**values, **given)
 
 
-def body_hash(body: bytes) -> bytes:
-    """What the leaf says of a body."""
-    return hashlib.sha256(b"kvconsole/audit-body/v1\0" + body).digest()
-
-
 def tenant_ref(tenant_id: UUID) -> bytes:
     """16 bytes that name a tenant in the log to who holds its key; zeros = the platform."""
     if tenant_id == PLATFORM:
@@ -140,11 +132,6 @@ def actor_ref(subject: str, *, now: float) -> bytes:
     """16 bytes that name an actor in the log, of one 90-day period; without its key nobody can link them to it."""
     key = _ref_key(keystore.subject_name(subject, now=now))
     return hmac.digest(key, b"kvconsole/ref/actor/v1\0" + _identity(subject), "sha256")[:16]
-
-
-def pii_commitment(salt: bytes, pii: bytes) -> bytes:
-    """What the leaf says of personal data: cannot be tested by guessing without the salt, which is sealed with it."""
-    return hmac.digest(salt, b"kvconsole/audit-pii/v1\0" + pii, "sha256")
 
 
 def pii_open(event: Event, *, subject: str) -> dict[str, Any] | None:

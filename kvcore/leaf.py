@@ -7,7 +7,8 @@ makes leaves, the scrubber and the signer read them; `audit/verifier/kvc_verify.
 import hashlib
 import hmac
 import struct
-from typing import NamedTuple
+
+import msgspec
 
 LEAF_BYTES = 148
 MAGIC = b"KVAL"
@@ -30,7 +31,7 @@ class LeafError(ValueError):
         self.code = code
 
 
-class Leaf(NamedTuple):
+class Leaf(msgspec.Struct, frozen=True):
     """An event as the log holds it."""
 
     event_type: int

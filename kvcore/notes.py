@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 ED25519, COSIGNATURE = 0x01, 0x04
 """Kinds of keys: an Ed25519 signature over the note; one with a time, of a witness."""
 MOST_SIGNATURES, MOST_BYTES = 64, 1 << 20
@@ -68,7 +70,7 @@ class Checkpoint(NamedTuple):
     root: bytes
 
 
-class Proof(NamedTuple):
+class Proof(msgspec.Struct, frozen=True):
     """A proof file, as it was read; nothing of it is checked."""
 
     leaf: bytes

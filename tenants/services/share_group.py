@@ -15,9 +15,10 @@ from django.contrib.postgres.functions import TransactionNow
 from django.db import IntegrityError, transaction
 
 from audit.approvals import approval_of, approval_request, approval_settle, approval_withdraw
-from audit.services import APPROVAL, record
+from audit.services import record
 from kvconsole.infra.access import FLEET_PLANE, Principal, plane, system
 from kvconsole.infra.rest import Problem, add_codes
+from kvcore.leaf import APPROVAL
 from tenants.models import Namespace, ShareGroup, ShareMember, Tenant, User
 from tenants.services.identity import invalid
 from tenants.services.namespace import generation_bump

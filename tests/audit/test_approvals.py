@@ -9,10 +9,11 @@ from django.db import IntegrityError, transaction
 
 from audit import approvals
 from audit.models import Approval, Event
-from audit.services import APPROVAL, record
+from audit.services import record
 from kvconsole.infra.access import Principal
 from kvconsole.infra.rest import Problem
 from kvconsole.infra.sql import PLATFORM, uuid7
+from kvcore.leaf import APPROVAL
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 9, 1, 12, tzinfo=UTC)

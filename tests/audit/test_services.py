@@ -10,13 +10,13 @@ import rfc8785
 from django.db import transaction
 from django.db.transaction import TransactionManagementError
 
-from audit import services
 from audit.models import Event
-from audit.services import EventRefused, actor_ref, body_hash, pii_commitment, pii_open, portable, record, tenant_ref
+from audit.services import EventRefused, actor_ref, pii_open, portable, record, tenant_ref
 from kvconsole.infra.access import Principal, system
 from kvconsole.infra.keystore import KeyStoreUnavailable, keystore, subject_name
 from kvconsole.infra.sql import PLATFORM
 from kvcore.keys import subkey
+from kvcore.leaf import APPROVAL, PII, body_hash, pii_commitment
 
 pytestmark = pytest.mark.django_db
 ALICE = Principal(kind="user", id="01900000-0000-7000-8000-000000000001", roles=frozenset({"operator"}),
@@ -31,7 +31,7 @@ def note(**fields):
 
 
 def test_an_event_has_all_fields_of_its_leaf():
-    event = note(request_id="r-1", outcome="denied", flags=services.APPROVAL)
+    event = note(request_id="r-1", outcome="denied", flags=APPROVAL)
     row = Event.objects.defer("pii_ct", "pii_key").get(id=event.id)
     assert row.event_id.version == 7
     assert (row.event_type, row.outcome, row.flags) == (0x0F01, 3, 16)
@@ -94,7 +94,7 @@ def test_without_a_key_store_nothing_can_be_changed(settings):
 
 def test_personal_data_is_sealed_and_in_no_column():
     event = note(pii={"email": "alice@example.org", "ip": "192.0.2.7"})
-    assert event.flags & services.PII
+    assert event.flags & PII
     assert b"alice" not in event.body
     assert b"alice" not in event.pii_ct
     assert pii_open(event, subject=ALICE.subject) == {"email": "alice@example.org", "ip": "192.0.2.7"}

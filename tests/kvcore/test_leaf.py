@@ -5,6 +5,7 @@ import hashlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 from kvcore import leaf as leaves
 from kvcore.leaf import LEAF_BYTES, Leaf, LeafError, parse_leaf
@@ -42,14 +43,14 @@ def test_the_golden_leaf() -> None:
     assert found.flags == leaves.PII
     assert found.body_hash == leaves.body_hash(BODY)
     assert found.pii_commit == leaves.pii_commitment(b"\x33" * 32, PERSON)
-    assert leaves.leaf(**found._asdict()) == GOLDEN
+    assert leaves.leaf(**asdict(found)) == GOLDEN
     assert leaf_hash(GOLDEN).hex() == "40f5ae4817fe7d9d8ecfde2880d5e66285ad5dabe2057207d58da9e2c878e395"
     assert leaf_hash(GOLDEN) == hashlib.sha256(b"\0" + GOLDEN).digest()
 
 
 @given(FIELDS)
 def test_what_is_written_is_read(found: Leaf) -> None:
-    data = leaves.leaf(**found._asdict())
+    data = leaves.leaf(**asdict(found))
     assert len(data) == LEAF_BYTES
     assert parse_leaf(data) == found
 
@@ -84,4 +85,4 @@ def test_a_leaf_has_its_length(data: bytes) -> None:
 )
 def test_what_the_layout_cannot_hold_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(LeafError):
-        leaves.leaf(**(parse_leaf(GOLDEN)._asdict() | change))
+        leaves.leaf(**(asdict(parse_leaf(GOLDEN)) | change))

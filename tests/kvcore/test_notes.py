@@ -171,7 +171,7 @@ def test_what_must_not_be_signed_is_not() -> None:
 @given(st.binary(max_size=200), st.integers(0, 2**63 - 1), st.lists(st.binary(min_size=32, max_size=32), max_size=64))
 def test_a_proof_file_there_and_back(leaf: bytes, index: int, path: list[bytes]) -> None:
     text = notes.proof_text(leaf, index, path, SIGNED)
-    assert notes.proof_parse(text) == (leaf, index, path, SIGNED)
+    assert notes.proof_parse(text) == notes.Proof(leaf, index, path, SIGNED)
 
 
 @pytest.mark.parametrize(
