@@ -100,7 +100,7 @@ class Dev:
     def start_rest(self) -> None:
         """The writer, the signer and the workers run and answer."""
         assert self.site is not None
-        self._start_programs(*(name for name in PROGRAMS if name != "web"))
+        self._start_programs(*(name for name, one in PROGRAMS.items() if name != "web" and not one.optional))
         for name in ("signer", "ingest"):
             self._wait_for(f"{self.site.url(name)}/healthz")
 

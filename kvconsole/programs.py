@@ -26,12 +26,14 @@ class Program:
         roles: database log-ins it is given; the first is the role of its connection `default`.
         secrets: further settings that only some processes may see.
         ready: path that answers 200 when the process works; empty when it serves nothing.
+        optional: a console works without it; `make up` starts none.
     """
 
     arguments: tuple[str, ...]
     roles: tuple[str, ...]
     secrets: tuple[str, ...] = ()
     ready: str = ""
+    optional: bool = False
 
 
 _QUIET_ROOT = ("-W", "ignore:You're running the worker with superuser")  # development as root is what it is
@@ -52,8 +54,16 @@ PROGRAMS: Mapping[str, Program] = {
     "signer": Program(
         ("manage.py", "signer", "--port", "{port}"),
         roles=(),
-        secrets=("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN", "KVC_COMMAND_KEY_FILE"),
+        secrets=("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN", "KVC_SIGNER_LOG_TOKEN", "KVC_COMMAND_KEY_FILE",
+                 "KVC_LOG_KEY_FILE", "KVC_EXPORT_KEY_FILE", "KVC_SIGNER_STATE"),
         ready="/healthz",
+    ),
+    "witness": Program(
+        ("manage.py", "witness", "--port", "{port}"),
+        roles=(),
+        secrets=("KVC_SECRET_KEY", "KVC_WITNESS_KEY_FILE", "KVC_WITNESS_STATE"),
+        ready="/healthz",
+        optional=True,
     ),
     "worker": Program(
         (*_CELERY, "worker", "--pool", "threads", "--concurrency", "4", "--loglevel", "warning", "--without-gossip",
@@ -79,21 +89,27 @@ class Site:
         state.chmod(0o700)
         path = state / "site.json"
         known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
-        for name in ("web", "ingest", "signer"):
+        for name in ("web", "ingest", "signer", "witness"):
             if name not in known or not is_free(int(known[name])):
                 known[name] = str(free_port())
-        for name in ("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN"):
+        for name in ("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN", "KVC_SIGNER_LOG_TOKEN"):
             known.setdefault(name, secrets.token_urlsafe(40))
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "w") as f:
             json.dump(known, f)
         (state / "keys").mkdir(mode=0o700, exist_ok=True)
         self.ingest_urls: list[str] = []  # where agents find the writer, if not where it listens
-        self.ports = {name: int(known[name]) for name in ("web", "ingest", "signer")}
+        self.ports = {name: int(known[name]) for name in ("web", "ingest", "signer", "witness")}
         self._secrets = {
             "KVC_SECRET_KEY": known["KVC_SECRET_KEY"],
             "KVC_SIGNER_TOKEN": known["KVC_SIGNER_TOKEN"],
+            "KVC_SIGNER_LOG_TOKEN": known["KVC_SIGNER_LOG_TOKEN"],
             "KVC_COMMAND_KEY_FILE": str(state / "command.key"),
+            "KVC_LOG_KEY_FILE": str(state / "log.key"),
+            "KVC_EXPORT_KEY_FILE": str(state / "export.key"),
+            "KVC_SIGNER_STATE": str(state / "signer.json"),
+            "KVC_WITNESS_KEY_FILE": str(state / "witness.key"),
+            "KVC_WITNESS_STATE": str(state / "witness.sqlite3"),
             "KVC_KEYSTORE_DIR": str(state / "keys"),
         }
 

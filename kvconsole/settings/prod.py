@@ -12,6 +12,7 @@ from kvconsole.settings.base import (
     SIGNER_URL,
     TRUSTED_PROXIES,
     VALKEY_URL,
+    WITNESS_URL,
     env,
 )
 
@@ -25,7 +26,7 @@ if len(SECRET_KEY) < 50 or SECRET_KEY.startswith(("development-only", "test-only
 if urlsplit(CONSOLE_URL).scheme != "https":
     env.problems.append(f"KVC_CONSOLE_URL must be https: {CONSOLE_URL}")
 BEHIND_PROXY = env.flag("KVC_BEHIND_PROXY")
-env.problems += outside.plain_http(*INGEST_URLS, SIGNER_URL)
+env.problems += outside.plain_http(*INGEST_URLS, SIGNER_URL, *filter(None, [WITNESS_URL]))
 env.problems += outside.broker(VALKEY_URL, plain=env.flag("KVC_VALKEY_PLAIN"))
 env.problems += outside.proxies(TRUSTED_PROXIES, behind=BEHIND_PROXY)
 if "*" in ALLOWED_HOSTS or urlsplit(CONSOLE_URL).hostname not in ALLOWED_HOSTS:

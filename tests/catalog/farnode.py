@@ -106,8 +106,11 @@ class RunningSigner:
             s.bind(("127.0.0.1", 0))
             self.port = s.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
+        self.log_token = "g" * 40
         env = {"PATH": os.environ["PATH"], "KVC_ENV": "test", "KVC_SIGNER_TOKEN": self.token,
-               "KVC_COMMAND_KEY_FILE": str(self.key_file)}  # fmt: skip
+               "KVC_SIGNER_LOG_TOKEN": self.log_token, "KVC_COMMAND_KEY_FILE": str(self.key_file),
+               "KVC_LOG_KEY_FILE": str(directory / "log.key"), "KVC_EXPORT_KEY_FILE": str(directory / "export.key"),
+               "KVC_SIGNER_STATE": str(directory / "signer.json")}  # fmt: skip
         self.process = subprocess.Popen(
             [sys.executable, "manage.py", "signer", "--port", str(self.port)], cwd=CLONE, env=env,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

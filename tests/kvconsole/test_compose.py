@@ -60,7 +60,13 @@ def test_a_process_gets_the_passwords_of_its_roles_and_no_other(name: str) -> No
     assert given == set(PROGRAMS[name].roles)
     assert env.get("KVC_DB_ROLE") == (PROGRAMS[name].roles or (None,))[0]
     assert set(PROGRAMS[name].secrets) <= set(env)
-    for secret in ("KVC_SIGNER_TOKEN", "KVC_COMMAND_KEY_FILE", "KVC_KEYSTORE_DIR"):
+    for secret in (
+        "KVC_SIGNER_TOKEN",
+        "KVC_SIGNER_LOG_TOKEN",
+        "KVC_COMMAND_KEY_FILE",
+        "KVC_LOG_KEY_FILE",
+        "KVC_KEYSTORE_DIR",
+    ):
         assert (secret in env) == (secret in PROGRAMS[name].secrets)
 
 
@@ -101,8 +107,9 @@ def test_secrets_are_declared_given_and_used(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(OURS))
 def test_a_service_is_given_what_it_uses_and_no_more(name: str) -> None:
-    volumes = {"web": ["keys:/keys"], "worker": ["keys:/keys"], "signer": ["command:/command"]} | {
-        "agent": ["agent:/data"]
+    volumes = {"web": ["keys:/keys"], "worker": ["keys:/keys"], "signer": ["signer:/signer"]} | {
+        "agent": ["agent:/data"],
+        "witness": ["witness:/witness"],
     }
     assert OURS[name].get("volumes", []) == volumes.get(name, [])
     env = OURS[name].get("environment", {})

@@ -34,7 +34,9 @@ def test_a_process_knows_its_own_password_and_no_other(site: Site, name: str, mo
     env = site.env(name)
     known = {k for k in env if k.endswith("_PASSWORD") and k.startswith("KVC_DB_")}
     assert known == {f"KVC_DB_{role.upper()}_PASSWORD" for role in PROGRAMS[name].roles}
-    assert ("KVC_COMMAND_KEY_FILE" in env) == (name == "signer")
+    for private in ("KVC_COMMAND_KEY_FILE", "KVC_LOG_KEY_FILE", "KVC_EXPORT_KEY_FILE", "KVC_SIGNER_STATE"):
+        assert (private in env) == (name == "signer")
+    assert ("KVC_SIGNER_LOG_TOKEN" in env) == (name in ("signer", "sequencer")), "who writes events has no heads signed"
     assert env.get("KVC_DB_ROLE") == (PROGRAMS[name].roles or (None,))[0]
 
 
