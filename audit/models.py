@@ -108,3 +108,120 @@ class Approval(models.Model):
             ),
         ]
         indexes = [models.Index(fields=["state", "id"], name="audit_approval_state")]
+
+
+class Job(models.Model):
+    """Long work over the log: an export or a verification. A worker goes on with it where the last one stopped.
+
+    Transitions: queued → running → done | failed | cancelled; done → removed, when its file is.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7)
+    tenant_id = models.UUIDField()
+    """Whose view of the log it has; the platform's sees all."""
+    kind = models.CharField(max_length=16)
+    state = models.CharField(max_length=16, default="queued")
+    params = models.JSONField()
+    requester = models.JSONField()
+    """Who asked: what `audit.jobs.principal_of` makes the actor of its events from."""
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    done_at = models.DateTimeField(null=True)
+    expires_at = models.DateTimeField()
+    done = models.BigIntegerField(default=0)
+    total = models.BigIntegerField(default=0)
+    position = models.JSONField(default=dict)
+    """How far it is, on disk too: what comes after is done again."""
+    result = models.JSONField(default=dict)
+    problem = models.CharField(max_length=63, blank=True)
+    """Code of why it failed, or of what it waits for."""
+    cancel_asked = models.BooleanField(default=False)
+    lease_holder = models.TextField(blank=True)
+    lease_until = models.DateTimeField(null=True)
+    lease_token = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(name="audit_job_kind", condition=Q(kind__in=("export", "verify"))),
+            models.CheckConstraint(
+                name="audit_job_states",
+                condition=Q(state__in=("queued", "running", "done", "failed", "cancelled", "removed")),
+            ),
+        ]
+        indexes = [models.Index(fields=["state", "created_at"], name="audit_job_state")]
+
+
+class Webhook(models.Model):
+    """Where somebody wants to be told of what the log records. Its secret is in the key store.
+
+    Transitions: active ↔ paused; active → disabled after days of failures; disabled → active by its owner.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7)
+    tenant_id = models.UUIDField()
+    """Whose events it is told of; the platform's are all."""
+    url = models.CharField(max_length=500)
+    name = models.CharField(max_length=100, blank=True)
+    events = models.JSONField()
+    state = models.CharField(max_length=16, default="active")
+    reason = models.CharField(max_length=63, blank=True)
+    key_version = models.IntegerField(default=1)
+    old_key_until = models.DateTimeField(null=True)
+    """Until then what is sent carries the signature of the secret before, too."""
+    created_by = models.CharField(max_length=100)
+    created_at = models.DateTimeField()
+    failing_since = models.DateTimeField(null=True)
+    checkpoint_at = models.DateTimeField(null=True)
+    """When it was last told of a checkpoint."""
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                name="audit_webhook_states", condition=Q(state__in=("active", "paused", "disabled"))
+            ),
+        ]
+
+
+class Delivery(models.Model):
+    """One message to one webhook. Its id is the message's, the same in every attempt.
+
+    Transitions: pending → delivered | failed (no more attempts) | dropped (the webhook is gone, paused or disabled).
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7)
+    tenant_id = models.UUIDField()
+    webhook = models.UUIDField()
+    kind = models.CharField(max_length=63)
+    payload = models.TextField()
+    """The body as it is sent: no personal data."""
+    state = models.CharField(max_length=16, default="pending")
+    attempts = models.IntegerField(default=0)
+    created_at = models.DateTimeField()
+    next_at = models.DateTimeField(null=True)
+    last_at = models.DateTimeField(null=True)
+    status = models.IntegerField(null=True)
+    """HTTP status of the last attempt; none = there was no answer."""
+    problem = models.CharField(max_length=63, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                name="audit_delivery_states",
+                condition=Q(state__in=("pending", "delivered", "failed", "dropped")),
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["next_at"], name="audit_delivery_due", condition=Q(state="pending")),
+            models.Index(fields=["webhook", "created_at"], name="audit_delivery_webhook"),
+        ]
+
+
+class HookPosition(models.Model):
+    """How far webhooks were told of the log: one row."""
+
+    id = models.SmallIntegerField(primary_key=True)
+    next_index = models.BigIntegerField()
+    checkpoint_size = models.BigIntegerField()
+
+    class Meta:
+        constraints = [models.CheckConstraint(name="audit_hookposition_one", condition=Q(id=1))]
