@@ -168,6 +168,11 @@ def tenant_by_slug(slug: str) -> Tenant | None:
     return Tenant.objects.filter(slug=slug).first()
 
 
+def tenant_id_named(slug: str) -> UUID | None:
+    """The id of the tenant of this slug, where the plane shows it."""
+    return Tenant.objects.filter(slug=slug).values_list("id", flat=True).first()
+
+
 def tenant_slugs(ids: Collection[UUID]) -> dict[UUID, str]:
     """The slugs of these tenants, where the current plane shows them."""
     return dict(Tenant.objects.filter(id__in=ids).values_list("id", "slug"))

@@ -119,6 +119,7 @@ def page_of(
     name: str,
     item: Callable[[Any], dict[str, Any]],
     views: Callable[[list[Any]], list[Any]] = list,
+    newest: bool = False,
 ) -> Response:
     """The answer with the page that was asked for; arguments as of `lists.paginate`.
 
@@ -126,7 +127,7 @@ def page_of(
         item: makes an item of a row.
         views: what all rows of the page become before, where they need a query together.
     """
-    page = lists.paginate(queryset, request, key=key, name=name)
+    page = lists.paginate(queryset, request, key=key, name=name, newest=newest)
     items = [item(row) for row in views(page.items)]
     return Response({"items": items, "next": page.next, "prev": page.prev, "approximate_total": page.approximate_total})
 

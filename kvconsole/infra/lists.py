@@ -54,24 +54,28 @@ def forget() -> None:
         _lengths.clear()
 
 
-def paginate(queryset: QuerySet[M], request: Request, *, key: Sequence[str], name: str) -> Page:
+def paginate(
+    queryset: QuerySet[M], request: Request, *, key: Sequence[str], name: str, newest: bool = False
+) -> Page:
     """The page that `?limit=` and `?cursor=` ask for, by keyset: rows that come or go meanwhile shift nothing.
 
     Args:
         queryset: what may be seen.
         key: names of the fields it is ordered by; together unique.
         name: of the list; a cursor of another list is refused.
+        newest: the list begins with the greatest key.
 
     Raises:
         Problem: out-of-range (limit) or cursor-invalid.
     """
     limit, salt = _limit(request), _salt(request, name)
     cursor, everything = _read_cursor(request.query_params.get("cursor", ""), salt), queryset
-    order = [f"-{k}" for k in key] if cursor.backwards else list(key)
+    down = cursor.backwards != newest
+    order = [f"-{k}" for k in key] if down else list(key)
     if cursor.values:
         if len(cursor.values) != len(key):
             raise Problem("cursor-invalid")
-        queryset = queryset.filter(_beyond(key, cursor.values, "lt" if cursor.backwards else "gt"))
+        queryset = queryset.filter(_beyond(key, cursor.values, "lt" if down else "gt"))
     rows = list(queryset.order_by(*order)[: limit + 1])
     more, rows = len(rows) > limit, rows[:limit]
     if cursor.backwards:

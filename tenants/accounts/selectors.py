@@ -92,6 +92,11 @@ def person(user_id: UUID) -> PersonView | None:
     return person_views([user])[0] if user else None
 
 
+def subjects_named(username: str) -> list[str]:
+    """Whose keys name the people of this log-in name in the audit log, of those that the plane shows."""
+    return [f"user:{user_id}" for user_id in User.objects.filter(username=username).values_list("id", flat=True)]
+
+
 def person_views(users: list[User]) -> list[PersonView]:
     """The people as they are shown; one query for all their invitations."""
     open_ = Token.objects.filter(kind="invite", holder__in=[str(u.id) for u in users], used_at=None, revoked_at=None)

@@ -1,0 +1,308 @@
+"""Reads the log: which events somebody asks for, page by page and newest first, each with its place in the log.
+
+A tenant's session sees the tenant's own events: row-level security decides that, not a filter here. Places in the log
+are asked for over the fleet's plane, by the ids of events that the reader has seen already.
+"""
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+from django.conf import settings
+from django.db import connections
+from django.db.models import Min, Q, QuerySet
+from django.utils.module_loading import import_string
+
+from audit import disclosure
+from audit.models import Event, Job, Webhook
+from audit.registry import TYPES
+from kvconsole.infra.access import FLEET_PLANE, Principal, plane
+from kvconsole.infra.sql import PLATFORM
+
+OUTCOMES = ("unknown", "success", "failure", "denied")
+FLAGS = {1: "personal_data", 2: "agent_signed", 4: "break_glass", 8: "late", 16: "approval", 32: "restore"}
+PAGE, MOST = 50, 500
+NAMES = {kind.number: kind.name for kind in TYPES.values()}
+_REF = re.compile(r"[0-9a-f]{32}")
+_LEAVES = "SELECT event, idx, hash FROM audit_leaf WHERE event = ANY(%s)"
+_COLUMNS = (
+    *("id", "event_id", "event_type", "time_us", "tenant_id", "tenant_ref", "actor_ref", "outcome", "flags"),
+    *("producer_id", "producer_seq", "body", "body_hash", "pii_ct", "pii_commit", "pii_key", "object_kind"),
+    *("object_id", "request_id"),
+)
+
+
+class EventFilter(msgspec.Struct, frozen=True):
+    """Which events are meant; "" and None do not narrow.
+
+    Attributes:
+        actor: a person's log-in name or id, a subject (`node:…`), or a name of the log (32 hex digits).
+        action: a type (`token.issued`), or the noun of several (`token`).
+        object: a kind (`token`), or a kind and an id (`token:…`).
+        tenant: its slug or id; `platform`.
+        outcome: one of `OUTCOMES`.
+        request_id: of the request.
+        since: the first moment.
+        until: the moment after the last.
+    """
+
+    actor: str = ""
+    action: str = ""
+    object: str = ""
+    tenant: str = ""
+    outcome: str = ""
+    request_id: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def narrows(self) -> bool:
+        """Whether it leaves events out for another reason than their time."""
+        return any((self.actor, self.action, self.object, self.tenant, self.outcome, self.request_id))
+
+
+class Place(NamedTuple):
+    """Where an event is in the log."""
+
+    index: int
+    hash: bytes
+
+
+class EventView(msgspec.Struct, frozen=True):
+    """An event as its reader sees it. `index` None: not in the log yet."""
+
+    id: UUID
+    index: int | None
+    leaf_hash: str
+    time: datetime
+    action: str
+    number: int
+    outcome: str
+    tenant_id: UUID
+    tenant_ref: str
+    actor_ref: str
+    actor_kind: str
+    actor_roles: list[str]
+    object_kind: str
+    object_id: str
+    request_id: str
+    flags: list[str]
+    producer_id: int
+    producer_seq: int
+    data: dict[str, Any] | None
+    """None: its body was retired; the leaf stays."""
+    body_hash: str
+    personal: Any
+    """A mapping, `shredded`, `sealed` (not for this reader), `altered`, or None: there is none."""
+
+
+class EventPage(NamedTuple):
+    """Some events, newest first, and where older and newer ones are; "" = there are none."""
+
+    items: list[EventView]
+    older: str
+    newer: str
+
+
+def selected(asked: EventFilter) -> QuerySet[Event]:
+    """The events that are meant, of those that the current plane shows, in no order yet.
+
+    Indexes: audit_event_time, _actor, _kind, _object, _tenant, _request, _unusual.
+    """
+    rows = Event.objects.only(*_COLUMNS)
+    if asked.since is not None:
+        rows = rows.filter(time_us__gte=micros(asked.since))
+    if asked.until is not None:
+        rows = rows.filter(time_us__lt=micros(asked.until))
+    for narrowed in (_by_tenant(asked), _by_action(asked), _by_object(asked), _by_actor(asked)):
+        rows = rows.filter(narrowed)
+    if asked.outcome:
+        rows = rows.filter(outcome=OUTCOMES.index(asked.outcome))
+    return rows.filter(request_id=asked.request_id) if asked.request_id else rows
+
+
+def events(asked: EventFilter, cursor: str = "", *, reader: Principal, limit: int = PAGE) -> EventPage:
+    """A page of events for pages of the console; REST has signed cursors of its own over the same rows.
+
+    Args:
+        asked: which.
+        cursor: `older` or `newer` of another page; what is none is the newest page.
+        reader: who sees them.
+        limit: at most so many, up to `MOST`.
+    """
+    backwards, at = cursor.startswith("~"), _position(cursor.removeprefix("~"))
+    rows, limit = selected(asked), min(limit, MOST)
+    if at is not None:
+        rows = rows.filter(_beyond(*at, newer=backwards))
+    order = ("time_us", "id") if backwards and at else ("-time_us", "-id")
+    found = list(rows.order_by(*order)[: limit + 1])
+    more, found = len(found) > limit, found[:limit]
+    if backwards and at:
+        found.reverse()
+    older = more if not (backwards and at) else True
+    newer = more if backwards and at else at is not None
+    first, last = (f"{e.time_us}.{e.id}" for e in (found[0], found[-1])) if found else ("", "")
+    views = event_views(found, reader=reader)
+    return EventPage(views, last if older and found else "", f"~{first}" if newer and found else "")
+
+
+def event(event_id: UUID) -> Event | None:
+    """One event that the current plane shows. Index: audit_event_uuid; ids hold their time, so one month is asked."""
+    at = (event_id.int >> 80) * 1000
+    near = {"time_us__gte": at - 86_400_000_000, "time_us__lt": at + 86_400_000_000}
+    found = Event.objects.filter(event_id=event_id, **near).first() if event_id.version == 7 else None
+    return found or Event.objects.filter(event_id=event_id).first()
+
+
+def places(ids: Collection[int]) -> dict[int, Place]:
+    """Where events are in the log, by their `id`; what is not sequenced is not there. Index: audit_leaf by event."""
+    if not ids:
+        return {}
+    with connections[FLEET_PLANE].cursor() as cursor:
+        cursor.execute(_LEAVES, [list(ids)])
+        return {event: Place(index, bytes(hash_)) for event, index, hash_ in cursor.fetchall()}
+
+
+def event_views(rows: Sequence[Event], *, reader: Principal) -> list[EventView]:
+    """The events as they are shown; one query for all their places."""
+    found, opened = places([row.id for row in rows]), reader.may("auditor")
+    return [event_view(row, found.get(row.id), opened=opened) for row in rows]
+
+
+def event_view(row: Event, place: Place | None, *, opened: bool) -> EventView:
+    """One event as it is shown.
+
+    Args:
+        row: the event.
+        place: where it is in the log.
+        opened: whether its personal data is shown.
+    """
+    raw = bytes(row.body or b"")
+    body = json.loads(raw) if raw else {}
+    actor = body.get("actor", {})
+    return EventView(
+        id=row.event_id,
+        index=place.index if place else None,
+        leaf_hash=place.hash.hex() if place else "",
+        time=moment(row.time_us),
+        action=body.get("action") or NAMES.get(row.event_type, f"0x{row.event_type:04x}"),
+        number=row.event_type,
+        outcome=OUTCOMES[row.outcome],
+        tenant_id=row.tenant_id,
+        tenant_ref=bytes(row.tenant_ref).hex(),
+        actor_ref=bytes(row.actor_ref).hex(),
+        actor_kind=actor.get("kind", ""),
+        actor_roles=actor.get("roles", []),
+        object_kind=row.object_kind,
+        object_id=row.object_id,
+        request_id=row.request_id,
+        flags=[name for bit, name in FLAGS.items() if row.flags & bit],
+        producer_id=row.producer_id,
+        producer_seq=row.producer_seq,
+        data=body.get("data", {}) if raw else None,
+        body_hash=bytes(row.body_hash).hex(),
+        personal=disclosure.shown(row, opened=opened),
+    )
+
+
+def jobs() -> QuerySet[Job]:
+    """Exports and verifications that the current plane shows."""
+    return Job.objects.all()
+
+
+def webhooks() -> QuerySet[Webhook]:
+    """Webhooks that the current plane shows: a tenant its own, the fleet its own."""
+    return Webhook.objects.filter(tenant_id=PLATFORM) if plane() == FLEET_PLANE else Webhook.objects.all()
+
+
+def micros(at: datetime) -> int:
+    """Microseconds since 1970."""
+    return int(at.timestamp()) * 1_000_000 + at.microsecond
+
+
+def moment(time_us: int) -> datetime:
+    """The time of an event, in UTC."""
+    return datetime.fromtimestamp(time_us // 1_000_000, UTC).replace(microsecond=time_us % 1_000_000)
+
+
+# --- filters ------------------------------------------------------------------------------
+
+_NOTHING = Q(pk__in=[])
+
+
+def _by_tenant(asked: EventFilter) -> Q:
+    if not asked.tenant:
+        return Q()
+    found = tenant_named(asked.tenant)
+    return _NOTHING if found is None else Q(tenant_id=found)
+
+
+def tenant_named(text: str) -> UUID | None:
+    """The tenant of this slug or id, as far as the current plane shows it."""
+    if text == "platform":
+        return PLATFORM
+    try:
+        return UUID(text)
+    except ValueError:
+        found: UUID | None = import_string(settings.TENANT_FINDER)(text)
+        return found
+
+
+def _by_action(asked: EventFilter) -> Q:
+    if not asked.action:
+        return Q()
+    if asked.action in TYPES:
+        return Q(event_type=TYPES[asked.action].number)
+    numbers = [kind.number for kind in TYPES.values() if kind.name.startswith(f"{asked.action.removesuffix('.*')}.")]
+    return Q(event_type__in=numbers) if numbers else _NOTHING
+
+
+def _by_object(asked: EventFilter) -> Q:
+    if not asked.object:
+        return Q()
+    kind, of_one, object_id = asked.object.partition(":")
+    return Q(object_kind=kind, object_id=object_id) if of_one else Q(object_kind=kind)
+
+
+def _by_actor(asked: EventFilter) -> Q:
+    if not asked.actor:
+        return Q()
+    if _REF.fullmatch(asked.actor):
+        return Q(actor_ref=bytes.fromhex(asked.actor))
+    since, until = asked.since or _first(), asked.until or datetime.now(UTC)
+    refs = [ref for subject in _subjects(asked.actor) for ref in disclosure.actor_refs(subject, since, until)]
+    return Q(actor_ref__in=refs) if refs else _NOTHING
+
+
+def _subjects(text: str) -> list[str]:
+    """Whom a name means: a subject says it itself, an id is a person's, any other word a log-in name."""
+    if ":" in text:
+        return [text]
+    try:
+        return [f"user:{UUID(text)}"]
+    except ValueError:
+        found: list[str] = import_string(settings.SUBJECT_FINDER)(text)
+        return found
+
+
+def _first() -> datetime:
+    """When the first event was. Index: audit_event_time."""
+    found = Event.objects.aggregate(first=Min("time_us"))["first"]
+    return datetime.now(UTC) if found is None else moment(found)
+
+
+def _position(text: str) -> tuple[int, int] | None:
+    time_us, _, event = text.partition(".")
+    if not (time_us.isdecimal() and event.isdecimal() and len(text) < 40 and text.isascii()):
+        return None
+    return int(time_us), int(event)
+
+
+def _beyond(time_us: int, event: int, *, newer: bool) -> Q:
+    """Behind this event; that the time is not before is said by itself, as an index takes up from there."""
+    if newer:
+        return Q(time_us__gte=time_us) & (Q(time_us__gt=time_us) | Q(id__gt=event))
+    return Q(time_us__lte=time_us) & (Q(time_us__lt=time_us) | Q(id__lt=event))
