@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from audit.signer.keyfiles import public_bytes
+from audit.keyfiles import public_bytes
 from kvcore import messages
 
 KINDS = frozenset({"inventory", "digest", "ping"})

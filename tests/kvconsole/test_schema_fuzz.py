@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from audit.signer.keyfiles import key_file
+from audit.keyfiles import key_file
 from kvconsole import apidocs
 from kvconsole.infra import access, sql
 from routing import replica as replicas

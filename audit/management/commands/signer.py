@@ -8,8 +8,8 @@ import uvicorn
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from audit.keyfiles import KeyFileRefused, key_file
 from audit.signer.app import Signer
-from audit.signer.keyfiles import KeyFileRefused, key_file
 from kvconsole.infra.heads import Heads
 
 

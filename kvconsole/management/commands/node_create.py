@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from audit.signer.keyfiles import key_file
+from audit.keyfiles import key_file
 from catalog.services import node_ensure
 from kvconsole.infra.access import system, tenant_context
 from kvconsole.infra.rest import Problem

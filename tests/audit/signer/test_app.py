@@ -6,8 +6,8 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from audit.keyfiles import key_file
 from audit.signer.app import Signer
-from audit.signer.keyfiles import key_file
 from kvcore.messages import PROTOCOL, EnrolmentQuestion, enrolment_bytes, fingerprint, signed_bytes
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from audit.signer.keyfiles import key_file
+from audit.keyfiles import key_file
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from audit.signer.keyfiles import KeyFileRefused, key_file
+from audit.keyfiles import KeyFileRefused, key_file
 
 
 def test_a_key_that_is_missing_damaged_or_open_is_not_used(tmp_path):
