@@ -3,7 +3,8 @@
 import os
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 
@@ -41,6 +42,15 @@ def key_file(path: Path, *, make: bool = False) -> Ed25519PrivateKey:
 def public_bytes(key: Ed25519PrivateKey) -> bytes:
     """The 32 bytes of the public half."""
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def verify(public: bytes, signature: bytes, message: bytes) -> bool:
+    """Whether an Ed25519 signature is good."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 def _make(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Decides how the console speaks to a node: the only module that knows the transport, and the signing it needs.
+"""Decides how the console speaks to a node: the only module that knows the transport.
 
 A command goes to the `signer` process to be signed, then to the node's agent. The agent's address must lie in
 KVC_AGENT_NETWORKS; it is resolved once and the connection goes to the address that was checked. What comes back counts
@@ -9,8 +9,6 @@ import ipaddress
 import socket
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -19,11 +17,11 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from django.conf import settings
 
+from audit.signing import NotAnswered, sign_command
 from catalog.models import Node
-from kvcore.messages import Command, EnrolmentQuestion, Receipt, Signed, fingerprint, receipt_hash, signed_bytes
+from kvcore.messages import Command, Receipt, Signed, fingerprint, receipt_hash, signed_bytes
 
 SECONDS = 5.0
-Answer = TypeVar("Answer", bound=msgspec.Struct)
 KIB = 1024
 ANSWER_BYTES = {"ping": 64 * KIB, "digest": 1024 * KIB, "inventory": 8192 * KIB}
 COMMANDS_PATH = "/v1/commands"
@@ -36,22 +34,6 @@ class Answered:
     envelope: Signed
     receipt: Receipt
     hash: str
-
-
-@dataclass(frozen=True)
-class NotAnswered:
-    """There is no word of the node. `final`: a repetition cannot change that."""
-
-    code: str
-    detail: str = ""
-    final: bool = False
-
-
-class Proof(msgspec.Struct, frozen=True):
-    """The command key in hex, and its signature under a node's question."""
-
-    public_key: str
-    signature: str
 
 
 @dataclass(frozen=True)
@@ -107,59 +89,13 @@ def call(node: Node, command: Command) -> Answered | NotAnswered:
     target = check_address(node.agent_url)
     if isinstance(target, NotAnswered):
         return target
-    signed = sign(command)
+    signed = sign_command(command)
     if isinstance(signed, NotAnswered):
         return signed
     answer = _post(target, msgspec.json.encode(signed), ANSWER_BYTES.get(command.kind, 64 * KIB))
     if isinstance(answer, NotAnswered):
         return answer
     return _read_receipt(node, command, answer)
-
-
-def sign(command: Command) -> Signed | NotAnswered:
-    """The command under the command key, which only the `signer` process holds."""
-    return _asked("/v1/sign", command, Signed)
-
-
-def prove(question: EnrolmentQuestion) -> Proof | NotAnswered:
-    """The signer's answer to a node that wants to know whether the console has its key."""
-    return _asked("/v1/prove", question, Proof)
-
-
-def _asked(path: str, body: msgspec.Struct, kind: type[Answer]) -> Answer | NotAnswered:
-    answer = _signer("POST", path, msgspec.json.encode(body))
-    if isinstance(answer, NotAnswered):
-        return answer
-    try:
-        return msgspec.json.decode(answer, type=kind)
-    except msgspec.DecodeError:
-        return NotAnswered("signer-unavailable", f"not a {kind.__name__}")
-
-
-def command_key() -> bytes | None:
-    """The public command key (32 bytes): from the signer, else from the file it leaves; None: neither is there."""
-    answer = _signer("GET", "/v1/public-key", None)
-    if isinstance(answer, bytes):
-        try:
-            return bytes.fromhex(msgspec.json.decode(answer)["public_key"])
-        except (msgspec.DecodeError, KeyError, ValueError):
-            return None
-    try:
-        return bytes.fromhex(Path(f"{settings.COMMAND_KEY_FILE}.pub").read_text().strip())
-    except (OSError, ValueError):
-        return None
-
-
-def _signer(method: str, path: str, body: bytes | None) -> bytes | NotAnswered:
-    headers = {"Authorization": f"Bearer {settings.SIGNER_TOKEN}", "Content-Type": "application/json"}
-    try:
-        with httpx.Client(timeout=SECONDS, follow_redirects=False, trust_env=False) as client:
-            answer = client.request(method, settings.SIGNER_URL + path, content=body, headers=headers)
-    except (httpx.HTTPError, httpx.InvalidURL) as e:
-        return NotAnswered("signer-unavailable", type(e).__name__)
-    if answer.status_code != 200:
-        return NotAnswered(_code(answer.content) or "signer-refused", final=answer.status_code in (400, 403))
-    return answer.content
 
 
 def _post(target: Target, body: bytes, most: int) -> bytes | NotAnswered:

@@ -15,8 +15,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from audit import signing
 from audit.services import portable
-from catalog import agents, fleet, services
+from catalog import fleet, services
 from catalog.models import NODE_ROLES, NODE_STATES, Node
 from catalog.selectors import NodeView, node_view, node_views
 from kvconsole.infra.access import PUBLIC, audited, counted, principal_of, route
@@ -233,7 +234,7 @@ class FleetKey(APIView):
         """
         if "nonce" in request.query_params:
             return Response(_proven(request), headers={"Cache-Control": "no-store"})
-        key = agents.command_key()
+        key = signing.command_key()
         if key is None:
             raise Problem("signer-unavailable", retry_after_seconds=5)
         return Response({"public_key": key.hex(), "fingerprint": fingerprint(key)})
@@ -242,8 +243,8 @@ class FleetKey(APIView):
 def _proven(request: Request) -> dict[str, str]:
     question = QuestionIn(data=request.query_params.dict())
     question.is_valid(raise_exception=True)
-    proof = agents.prove(EnrolmentQuestion(**question.validated_data))
-    if isinstance(proof, agents.NotAnswered):
+    proof = signing.prove(EnrolmentQuestion(**question.validated_data))
+    if isinstance(proof, signing.NotAnswered):
         raise Problem("signer-unavailable", retry_after_seconds=5)
     named = fingerprint(bytes.fromhex(proof.public_key))
     return {"public_key": proof.public_key, "fingerprint": named, "proof": proof.signature}

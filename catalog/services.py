@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils.module_loading import import_string
 
+from audit import signing
 from audit.services import record
 from catalog import agents
 from catalog.models import NODE_ROLES, Node, NodeCommand, NodeTier
@@ -123,7 +124,7 @@ def enrolment_token(*, node: Node, actor: Principal | None = None, now: datetime
     Raises:
         Problem: signer-unavailable: the console's key is not known.
     """
-    key = agents.command_key()
+    key = signing.command_key()
     if key is None:
         raise Problem("signer-unavailable", retry_after_seconds=5)
     until = now + timedelta(minutes=ENROLMENT_MINUTES)
@@ -156,7 +157,7 @@ def node_enrol(
         raise Problem("enrolment-token-invalid")
     _dialable(agent_url)
     _check_tiers(tiers)
-    key = agents.command_key()
+    key = signing.command_key()
     if key is None:
         raise Problem("signer-unavailable", retry_after_seconds=5)
     try:

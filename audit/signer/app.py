@@ -1,34 +1,59 @@
-"""The signer's answers over HTTP: it signs orders to nodes, and only harmless ones.
+"""The signer's answers over HTTP: heads of a log that only grows, orders to nodes, bundles of exports.
 
-It has no database login, listens on loopback, and knows one secret token. A process that was taken over and may reach
-it can make nodes list what they hold, and nothing else: destructive kinds are refused here whoever asks.
+It has no database login, listens on loopback, and knows two secret tokens. Who writes events can have commands signed,
+who keeps the log can have its heads signed, and nobody has both: a web process that was taken over cannot prove an
+order in a log of its own. Harmless commands are signed for whoever knows the first token; all others only by `orders`.
 """
 
+import asyncio
 import hmac
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from audit.asked import ExportAsked, HeadAsked, SignAsked, strict
 from audit.keyfiles import public_bytes
-from kvcore import messages
+from audit.signer import orders
+from audit.signer.heads import next_head
+from audit.signer.setup import Keys, export_name
+from audit.signer.state import State, StateFile, StateRefused
+from kvcore import messages, notes
+from kvcore.messages import Command
+from kvcore.notes import COSIGNATURE, ED25519, Checkpoint, VerifierKey
 
-KINDS = frozenset({"inventory", "digest", "ping"})
-BODY_BYTES = 64 * 1024
+HARMLESS = frozenset({"inventory", "digest", "ping"})
+"""Kinds that change nothing; every other kind destroys."""
+BODY_BYTES = 256 * 1024
+READ_SECONDS = 5.0
 LIFE_SECONDS, SKEW_SECONDS = 600.0, 60.0
+MOST_KIND = 32
 
+Answer = tuple[int, Any]
+Asked = TypeVar("Asked", bound=msgspec.Struct)
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
+_COMMAND_FIELDS = frozenset(Command.__struct_fields__)
+
+
+class Tokens(NamedTuple):
+    """Who may ask: `console` for commands, proofs of the key and exports; `log` for heads."""
+
+    console: str
+    log: str
 
 
 class Signer:
-    """The ASGI application."""
+    """The ASGI application. One request after the other: what is signed depends on what was signed before."""
 
-    def __init__(self, key: Ed25519PrivateKey, token: str, clock: Callable[[], float] = time.time) -> None:
-        self.key, self.token, self.clock = key, token, clock
-        self.public = public_bytes(key)
+    def __init__(
+        self, keys: Keys, state: State, held: StateFile, tokens: Tokens, clock: Callable[[], float] = time.time
+    ) -> None:
+        """`state` is what `held` says; `held` is locked by this process."""
+        self.keys, self.state, self.held, self.tokens, self.clock = keys, state, held, tokens, clock
+        self.command_public = public_bytes(keys.command)
+        self.export_key = VerifierKey(export_name(state.origin), ED25519, public_bytes(keys.export))
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """One answer in JSON; lifespan is not spoken."""
@@ -39,54 +64,159 @@ class Signer:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": msgspec.json.encode(body)})
 
-    async def answer(self, scope: dict[str, Any], receive: Receive) -> tuple[int, Any]:
-        """Status and body: `/healthz`, `/v1/public-key`, `/v1/sign`, `/v1/prove`; anything else is a code."""
-        path, method = scope["path"], scope["method"]
-        if (method, path) == ("GET", "/healthz"):
+    async def answer(self, scope: dict[str, Any], receive: Receive) -> Answer:
+        """Status and body; what is no answer is a code."""
+        asked = (scope["method"], scope["path"])
+        if asked == ("GET", "/healthz"):
             return 200, {"ok": True}
-        if not self._is_known(scope):
+        caller = self._caller(scope)
+        if not caller:
             return 401, {"code": "not-authenticated"}
-        if (method, path) == ("GET", "/v1/public-key"):
-            return 200, {"public_key": self.public.hex()}
-        work = {"/v1/sign": self.sign, "/v1/prove": self.prove}.get(path) if method == "POST" else None
-        if work is None:
+        if asked == ("GET", "/v1/public-keys"):
+            return 200, self.public_keys()
+        work: dict[tuple[str, str], tuple[str, Callable[[bytes], Answer]]] = {
+            ("POST", "/v1/checkpoint"): ("log", self.checkpoint),
+            ("POST", "/v1/sign"): ("console", self.sign),
+            ("POST", "/v1/prove"): ("console", self.prove),
+            ("POST", "/v1/export"): ("console", self.export),
+        }
+        if asked not in work:
             return 404, {"code": "not-found"}
-        raw = b""
-        while True:
-            message = await receive()
-            raw += message.get("body", b"")
-            if message["type"] == "http.disconnect" or len(raw) > BODY_BYTES:
-                return 413, {"code": "body-too-large"}
-            if not message.get("more_body"):
-                return work(raw)
+        wanted, do = work[asked]
+        if caller != wanted:
+            return 403, {"code": "token-of-another-use"}
+        raw = await _body(receive)
+        return do(raw) if raw is not None else (413, {"code": "body-too-large"})
 
-    def sign(self, raw: bytes) -> tuple[int, Any]:
+    def public_keys(self) -> dict[str, Any]:
+        """All public halves, and where the log stands. `log_time` is the key of the line that says when that was."""
+        origin, key, head = self.state
+        return {
+            "command": self.command_public.hex(),
+            "log": VerifierKey(origin, ED25519, key).text,
+            "log_time": VerifierKey(origin, COSIGNATURE, key).text,
+            "export": self.export_key.text,
+            "origin": origin,
+            "size": head.size,
+            "root": head.root.hex(),
+        }
+
+    def checkpoint(self, raw: bytes) -> Answer:
+        """The signed head: on the disk before it leaves, so that nothing else is ever signed in its place."""
+        asked = _read(raw, HeadAsked)
+        if asked is None:
+            return 400, {"code": "head-malformed"}
+        head = next_head(self.state.head, asked)
+        if isinstance(head, str):
+            return 409, {"code": head, "size": self.state.head.size, "root": self.state.head.root.hex()}
+        if head != self.state.head:
+            state = self.state._replace(head=head)
+            try:
+                self.held.save(state, before=self.state)
+            except (StateRefused, OSError):
+                return 503, {"code": "state-not-written"}
+            self.state = state
+        return 200, {"note": self._note()}
+
+    def _note(self) -> str:
+        """The last head, signed, with a line that says that the log stood so at this time."""
+        (origin, public, head), key = self.state, self.keys.log
+        text = notes.checkpoint_text(Checkpoint(origin, head.size, head.root))
+        note = notes.note_sign(text, origin, ED25519, public, key.sign)
+        return note + notes.cosign(note, origin, public, int(self.clock()), key.sign)
+
+    def sign(self, raw: bytes) -> Answer:
         """The signed envelope, or why this key does not sign that. Nothing is remembered."""
+        asked = self._signing(raw)
         try:
-            command = msgspec.json.decode(raw, type=messages.Command)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            command = msgspec.convert(asked.command, Command) if asked else None
+        except msgspec.ValidationError:
+            command = None
+        if asked is None or command is None or not _COMMAND_FIELDS.issuperset(asked.command):
             return 400, {"code": "command-malformed"}
         now = self.clock()
         if command.v != messages.PROTOCOL:
             return 400, {"code": "version-unsupported"}
-        if command.kind not in KINDS:
-            return 403, {"code": "kind-not-allowed"}
         if command.issued_at > now + SKEW_SECONDS or not now < command.expires_at <= now + LIFE_SECONDS:
             return 403, {"code": "command-expired"}
+        if command.kind not in HARMLESS and (refused := self._refused(command, asked, now)):
+            return refused
         try:
-            return 200, messages.seal("command", command, self.key.sign, self.public)
+            return 200, messages.seal("command", command, self.keys.command.sign, self.command_public)
         except (ValueError, RecursionError):  # an argument has no canonical form
             return 400, {"code": "command-malformed"}
 
-    def prove(self, raw: bytes) -> tuple[int, Any]:
-        """The signature under a node's question, by which it knows that the console has this key."""
+    def _signing(self, raw: bytes) -> SignAsked | None:
+        """A command with its evidence; a command alone is one without."""
         try:
-            question = msgspec.json.decode(raw, type=messages.EnrolmentQuestion)
-            signature = self.key.sign(messages.enrolment_bytes(question))
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            return 400, {"code": "question-malformed"}
-        return 200, {"public_key": self.public.hex(), "signature": signature.hex()}
+            found = strict(raw)
+            if isinstance(found, dict) and "command" not in found:
+                found = {"command": found}
+            return msgspec.convert(found, SignAsked)
+        except (ValueError, msgspec.ValidationError, RecursionError):
+            return None
 
-    def _is_known(self, scope: dict[str, Any]) -> bool:
-        given = dict(scope["headers"]).get(b"authorization", b"")
-        return bool(self.token) and hmac.compare_digest(given, b"Bearer " + self.token.encode())
+    def _refused(self, command: Command, asked: SignAsked, now: float) -> Answer | None:
+        """Why this destructive command is not signed; None: the log proves that it was ordered and approved."""
+        if not (command.kind.isascii() and command.kind.islower() and command.kind.replace("-", "").isalpha()):
+            return 403, {"code": "kind-not-allowed"}
+        if len(command.kind) > MOST_KIND:
+            return 403, {"code": "kind-not-allowed"}
+        if asked.order is None:
+            return 403, {"code": "order-missing"}
+        head = self.state.head
+        if asked.size is not None and asked.size != head.size:
+            return 409, {"code": "stale-size", "size": head.size, "root": head.root.hex()}
+        code = orders.refusal(command, asked.order, asked.approval, head=head, now=now)
+        return (403, {"code": code}) if code else None
+
+    def prove(self, raw: bytes) -> Answer:
+        """The signature under a node's question, by which it knows that the console has this key."""
+        question = _read(raw, messages.EnrolmentQuestion)
+        if question is None:
+            return 400, {"code": "question-malformed"}
+        try:
+            signature = self.keys.command.sign(messages.enrolment_bytes(question))
+        except ValueError:  # a character that has no canonical form
+            return 400, {"code": "question-malformed"}
+        return 200, {"public_key": self.command_public.hex(), "signature": signature.hex()}
+
+    def export(self, raw: bytes) -> Answer:
+        """The signed note that a bundle of this console has a manifest with this SHA-256."""
+        asked = _read(raw, ExportAsked)
+        if asked is None:
+            return 400, {"code": "export-malformed"}
+        name, kind, public = self.export_key
+        text = f"kvconsole/bundle/v1\n{self.state.origin}\n{asked.manifest_sha256}\n"
+        return 200, {"note": notes.note_sign(text, name, kind, public, self.keys.export.sign)}
+
+    def _caller(self, scope: dict[str, Any]) -> str:
+        """Which token was given; "" for none of them."""
+        given, found = dict(scope["headers"]).get(b"authorization", b""), ""
+        for use, token in self.tokens._asdict().items():
+            if token and hmac.compare_digest(given, b"Bearer " + token.encode()):
+                found = use
+        return found
+
+
+def _read(raw: bytes, kind: type[Asked]) -> Asked | None:
+    try:
+        return msgspec.convert(strict(raw), kind)
+    except (ValueError, msgspec.ValidationError, RecursionError):
+        return None
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """The whole body; None: it is too long, too slow, or the caller went."""
+    raw = b""
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            while True:
+                message = await receive()
+                raw += message.get("body", b"")
+                if message["type"] == "http.disconnect" or len(raw) > BODY_BYTES:
+                    return None
+                if not message.get("more_body"):
+                    return raw
+    except TimeoutError:
+        return None

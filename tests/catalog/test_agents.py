@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 
+from audit import signing
 from catalog import agents
 from catalog.agents import Answered, NotAnswered, check_address
 from kvcore.messages import PROTOCOL, Command, fingerprint
@@ -115,22 +116,24 @@ def test_what_was_never_enrolled_is_never_dialled(enrolled):
     assert side.seen == []
 
 
-def test_the_signer_signs_nothing_that_destroys(enrolled):
+def test_the_signer_signs_nothing_that_destroys_without_an_order(enrolled):
     node, side = enrolled()
-    for kind in ("purge", "erase", "drop", "clear", "", "Inventory"):
+    for kind in ("purge", "erase", "drop", "clear"):
         answer = agents.call(node, ping(node, kind))
-        assert (answer.code, answer.final) == ("kind-not-allowed", True), kind
+        assert (answer.code, answer.final) == ("order-missing", True), kind
+    for kind in ("", "Inventory"):
+        assert agents.call(node, ping(node, kind)).code == "kind-not-allowed"
     assert side.seen == []
 
 
 def test_without_signer_nothing_is_sent_but_the_key_is_known(enrolled, settings, signer):
     node, side = enrolled()
-    key = agents.command_key()
+    key = signing.command_key()
     settings.SIGNER_URL = "http://127.0.0.1:1"
     assert agents.call(node, ping(node)).code == "signer-unavailable"
-    assert agents.command_key() == key
+    assert signing.command_key() == key
     settings.COMMAND_KEY_FILE = "/nonexistent"
-    assert agents.command_key() is None
+    assert signing.command_key() is None
     assert len(fingerprint(key)) == 32
     assert side.seen == []
 

@@ -1,0 +1,94 @@
+"""Decides what may be asked of the signer, and in which form: client and process share these shapes.
+
+What comes in is JSON in which no name is given twice, so that two readers never see two meanings.
+"""
+
+import json
+from typing import Annotated, Any, NoReturn
+
+import msgspec
+import rfc8785
+
+MOST_SIZE = 2**63 - 1
+MOST_PROOF = 63
+"""Hashes of one proof; a tree of 2^63 leaves needs no more."""
+MOST_EVENT = 96 * 1024
+"""Characters of an event's body: an order that names 2,000 nodes."""
+
+Hash = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+Size = Annotated[int, msgspec.Meta(ge=0, le=MOST_SIZE)]
+Proof = Annotated[list[Hash], msgspec.Meta(max_length=MOST_PROOF)]
+
+
+class HeadAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The log grew from `old_size` leaves, which were signed, to `new_size`; `proof` shows that it only grew."""
+
+    old_size: Size
+    new_size: Size
+    new_root: Hash
+    proof: Proof = []
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An event of the log: its leaf (hex), where it stands, what proves that, and its body as it is stored."""
+
+    leaf: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{296}$")]
+    index: Size
+    proof: Proof
+    body: Annotated[str, msgspec.Meta(max_length=MOST_EVENT)]
+
+
+class SignAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A command, and for one that destroys the order it follows and the approval of that.
+
+    `size`: the tree under which the proofs were made; they hold only under the signer's latest head.
+    """
+
+    command: dict[str, Any]
+    order: Evidence | None = None
+    approval: Evidence | None = None
+    size: Size | None = None
+
+
+class ExportAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A bundle was made whose manifest has this SHA-256."""
+
+    manifest_sha256: Hash
+
+
+def strict(raw: bytes) -> Any:
+    """What the JSON says.
+
+    Raises:
+        ValueError: it is none, gives a name twice, or is nested too deeply.
+    """
+    try:
+        return json.loads(raw.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def canonical(raw: bytes) -> dict[str, Any]:
+    """The object whose RFC 8785 form these bytes are.
+
+    Raises:
+        ValueError: they are not the one way to write it.
+    """
+    found = strict(raw)
+    try:
+        if isinstance(found, dict) and rfc8785.dumps(found) == raw:
+            return found
+    except RecursionError:
+        pass
+    raise ValueError("not the canonical form of an object")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is given twice")
+    return found
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON")

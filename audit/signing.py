@@ -1,0 +1,240 @@
+"""Decides how the console asks for signatures: the only module that speaks to the signer, and to a witness.
+
+Nothing here raises because the other side is away: the answer is then a `NotAnswered`, and says whether asking again
+can help.
+"""
+
+import base64
+import ipaddress
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+from django.conf import settings
+
+from audit.asked import Evidence, ExportAsked, HeadAsked, SignAsked
+from audit.keyfiles import verify
+from kvcore import notes
+from kvcore.messages import Command, EnrolmentQuestion, Signed
+
+SECONDS = 2.0
+"""How long the signer may take; it is a process nearby, and never waits for anything but its disk."""
+WITNESS_SECONDS = 5.0
+MOST_ANSWER = 1 << 20
+Word = TypeVar("Word", bound=msgspec.Struct)
+Doubt = Literal["no-witness", "signer-on-this-host", "witness-on-this-host"]
+"""Why a proof of the log says less than it could."""
+
+
+@dataclass(frozen=True)
+class NotAnswered:
+    """There is no signature. `final`: a repetition of the same cannot change that.
+
+    `size` and `root`: what was signed last, where the refusal says so.
+    """
+
+    code: str
+    detail: str = ""
+    final: bool = False
+    size: int | None = None
+    root: bytes | None = None
+
+
+class PublicKeys(msgspec.Struct, frozen=True):
+    """The public halves (`log`, `log_time` and `export` as vkeys), the log's name, and what was signed last."""
+
+    command: str
+    log: str
+    log_time: str
+    export: str
+    origin: str
+    size: int
+    root: str
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """The command key in hex, and its signature under a node's question."""
+
+    public_key: str
+    signature: str
+
+
+class _Note(msgspec.Struct, frozen=True):
+    note: str
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    code: str = ""
+    size: int | None = None
+    root: str = ""
+
+
+def public_keys() -> PublicKeys | NotAnswered:
+    """All public keys of the signer."""
+    token = settings.SIGNER_TOKEN or settings.SIGNER_LOG_TOKEN
+    return _asked("GET", "/v1/public-keys", None, token, PublicKeys)
+
+
+def command_key() -> bytes | None:
+    """The public command key (32 bytes): from the signer, else from the file it leaves; None: neither is there."""
+    answer = public_keys()
+    text = answer.command if isinstance(answer, PublicKeys) else ""
+    try:
+        return bytes.fromhex(text or Path(f"{settings.COMMAND_KEY_FILE}.pub").read_text().strip())
+    except (OSError, ValueError):
+        return None
+
+
+def checkpoint(*, old_size: int, new_size: int, new_root: bytes, proof: Sequence[bytes]) -> str | NotAnswered:
+    """The signed note of this head. For the sequencer, which alone has the token of it.
+
+    `stale-size`: what was signed last has the size in the answer; with a proof from there it may be signed.
+    `log-shrunk` and `log-fork` are final: this is not the log that was signed.
+    """
+    asked = HeadAsked(
+        old_size=old_size, new_size=new_size, new_root=new_root.hex(), proof=[one.hex() for one in proof]
+    )  # fmt: skip
+    answer = _asked("POST", "/v1/checkpoint", asked, settings.SIGNER_LOG_TOKEN, _Note)
+    return answer.note if isinstance(answer, _Note) else answer
+
+
+def sign_command(
+    command: Command, order: Evidence | None = None, approval: Evidence | None = None, *, size: int | None = None
+) -> Signed | NotAnswered:
+    """The command under the command key.
+
+    Args:
+        command: of any kind.
+        order, approval: for a kind that destroys, the events that order and approve it, proved under the signer's
+            latest head.
+        size: of the tree under which they are proved. `stale-size` says which one is wanted now.
+    """
+    asked = SignAsked(command=msgspec.to_builtins(command), order=order, approval=approval, size=size)
+    return _asked("POST", "/v1/sign", asked, settings.SIGNER_TOKEN, Signed)
+
+
+def prove(question: EnrolmentQuestion) -> Proof | NotAnswered:
+    """The answer to a node that wants to know whether the console has its key."""
+    return _asked("POST", "/v1/prove", question, settings.SIGNER_TOKEN, Proof)
+
+
+def sign_export(manifest_sha256: bytes) -> str | NotAnswered:
+    """The note by which the export key says that a bundle's manifest has this SHA-256."""
+    asked = ExportAsked(manifest_sha256=manifest_sha256.hex())
+    answer = _asked("POST", "/v1/export", asked, settings.SIGNER_TOKEN, _Note)
+    return answer.note if isinstance(answer, _Note) else answer
+
+
+def evidence(*, leaf: bytes, index: int, proof: Sequence[bytes], body: bytes) -> Evidence:
+    """An event and what proves that it is in the log, as the signer takes it."""
+    return Evidence(leaf=leaf.hex(), index=index, proof=[one.hex() for one in proof], body=body.decode())
+
+
+def cosign(*, old_size: int, proof: Sequence[bytes], note: str) -> str | NotAnswered:
+    """The witness's line under a checkpoint, to be put at its end; checked with the key in KVC_WITNESS_VKEY.
+
+    Args:
+        old_size: what the witness saw last, as far as is known.
+        proof: that the log grew from there.
+        note: the signed checkpoint.
+
+    `stale-size`: the witness saw another size last, which is in the answer. `no-witness`: none is set up.
+    """
+    if not settings.WITNESS_URL or not settings.WITNESS_VKEY:
+        return NotAnswered("no-witness", final=True)
+    body = "\n".join([f"old {old_size}", *(_b64(one) for one in proof), "", note])
+    try:
+        key = notes.vkey_parse(settings.WITNESS_VKEY)
+        with _client(settings.WITNESS_URL, WITNESS_SECONDS) as client:
+            answer = client.post(settings.WITNESS_URL.rstrip("/") + "/add-checkpoint", content=body.encode())
+        text = answer.content[:MOST_ANSWER].decode()
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeDecodeError, notes.NoteError) as e:
+        return NotAnswered("witness-unavailable", type(e).__name__)
+    if answer.status_code == 409 and text.strip().isdecimal() and text.isascii():
+        return NotAnswered("stale-size", size=int(text.strip()[:19]))
+    if answer.status_code != 200:
+        codes = {400: "head-malformed", 403: "log-key-unknown", 404: "log-unknown", 409: "log-fork", 422: "log-fork"}
+        code = codes.get(answer.status_code, "witness-unavailable")
+        return NotAnswered(code, f"HTTP {answer.status_code}", final=answer.status_code in codes)
+    try:
+        notes.note_open(note + text, [key], verify)
+    except notes.NoteError as e:
+        return NotAnswered("witness-signature", e.code, final=True)
+    return text
+
+
+def doubts() -> list[Doubt]:
+    """What a page must say beside every claim of the log, as this process is set up; empty: nothing."""
+    found: list[Doubt] = []
+    if not settings.WITNESS_URL:
+        found.append("no-witness")
+    elif is_here(settings.WITNESS_URL):
+        found.append("witness-on-this-host")
+    if is_here(settings.SIGNER_URL):
+        found.append("signer-on-this-host")
+    return found
+
+
+def is_here(url: str) -> bool:
+    """Whether the address leads to this machine: loopback, or one of its own addresses."""
+    try:
+        found = socket.getaddrinfo(urlsplit(url).hostname or "", None, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError, ValueError):
+        return False
+    return any(_is_own(family, address[0]) for family, _, _, _, address in found)
+
+
+def _is_own(family: int, address: object) -> bool:
+    """Only an address of this machine can be bound; nothing is sent."""
+    text = str(address)
+    try:
+        if ipaddress.ip_address(text.partition("%")[0]).is_loopback:
+            return True
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((text, 0))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _asked(method: str, path: str, body: msgspec.Struct | None, token: str, kind: type[Word]) -> Word | NotAnswered:
+    content = msgspec.json.encode(body) if body is not None else None
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    try:
+        with _client(settings.SIGNER_URL, SECONDS) as client:
+            answer = client.request(method, settings.SIGNER_URL + path, content=content, headers=headers)
+    except (httpx.HTTPError, httpx.InvalidURL) as e:
+        return NotAnswered("signer-unavailable", type(e).__name__)
+    if answer.status_code != 200:
+        return _refused(answer)
+    try:
+        return msgspec.json.decode(answer.content, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return NotAnswered("signer-unavailable", f"not a {kind.__name__}")
+
+
+def _refused(answer: httpx.Response) -> NotAnswered:
+    """What the signer says of a refusal, as far as it looks like one."""
+    try:
+        found = msgspec.json.decode(answer.content[:4096], type=_Refusal)
+        root = bytes.fromhex(found.root) or None
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
+        found, root = _Refusal(), None
+    good = found.code and len(found.code) <= 63 and found.code.isascii() and found.code.replace("-", "").isalnum()
+    code = found.code if good else "signer-refused"
+    final = answer.status_code in (400, 403) or code in ("log-shrunk", "log-fork")
+    return NotAnswered(code, final=final, size=found.size, root=root)
+
+
+def _client(url: str, seconds: float) -> httpx.Client:
+    """For one request. Certificates are read only where there is one to check."""
+    return httpx.Client(timeout=seconds, follow_redirects=False, trust_env=False, verify=url.startswith("https:"))
+
+
+def _b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
