@@ -99,6 +99,7 @@ class Site:
             json.dump(known, f)
         (state / "keys").mkdir(mode=0o700, exist_ok=True)
         self.ingest_urls: list[str] = []  # where agents find the writer, if not where it listens
+        self.extra: dict[str, str] = {}  # what all are told beside
         self.ports = {name: int(known[name]) for name in ("web", "ingest", "signer", "witness")}
         self._secrets = {
             "KVC_SECRET_KEY": known["KVC_SECRET_KEY"],
@@ -142,7 +143,7 @@ class Site:
         passwords = {f"KVC_DB_{role.upper()}_PASSWORD" for role in roles}
         database = {k: v for k, v in self.database.items() if not k.endswith("_PASSWORD") or k in passwords}
         role = {"KVC_DB_ROLE": roles[0]} if roles else {}
-        return kept | shared | database | role | {name: self._secrets[name] for name in secrets}
+        return kept | shared | self.extra | database | role | {name: self._secrets[name] for name in secrets}
 
     def operator_env(self) -> dict[str, str]:
         """The environment of commands that an operator runs by hand."""
