@@ -225,3 +225,106 @@ class HookPosition(models.Model):
 
     class Meta:
         constraints = [models.CheckConstraint(name="audit_hookposition_one", condition=Q(id=1))]
+
+
+class Leaf(models.Model):
+    """The 148 bytes by which an event stands in the log, and their hash. `idx` is its place in the tree."""
+
+    idx = models.BigIntegerField(primary_key=True)
+    event = models.BigIntegerField()
+    """`Event.id`; with `time_us` the key of its row."""
+    time_us = models.BigIntegerField()
+    hash = models.BinaryField()
+    data = models.BinaryField()
+
+    class Meta:
+        managed = False
+        db_table = "audit_leaf"
+
+
+class Tree(models.Model):
+    """The one row that says how large the log is, and what it needs to grow."""
+
+    one = models.BooleanField(primary_key=True)
+    size = models.BigIntegerField()
+    frontier = models.BinaryField()
+    root = models.BinaryField()
+    at = models.DateTimeField()
+
+    class Meta:
+        managed = False
+        db_table = "audit_tree"
+
+
+class Checkpoint(models.Model):
+    """A size of the log that the signer put its name to."""
+
+    size = models.BigIntegerField(primary_key=True)
+    root = models.BinaryField()
+    note = models.TextField()
+    signed_at = models.DateTimeField()
+
+    class Meta:
+        managed = False
+        db_table = "audit_checkpoint"
+
+
+class Signing(models.Model):
+    """The one row on how the log stands with signer and witness; `note` is the newest signed note."""
+
+    one = models.BooleanField(primary_key=True)
+    size = models.BigIntegerField()
+    root = models.BinaryField()
+    note = models.TextField()
+    signed_at = models.DateTimeField(null=True)
+    """Also of a heartbeat at the same size."""
+    signer = models.TextField()
+    """ok, refused or away."""
+    signer_why = models.TextField()
+    witness = models.TextField()
+    """ok, refused, away or none."""
+    witness_why = models.TextField()
+    witness_size = models.BigIntegerField()
+    cosigned_at = models.DateTimeField(null=True)
+
+    class Meta:
+        managed = False
+        db_table = "audit_signing"
+
+
+class Finding(models.Model):
+    """Something that is not as it must be: found by the gap finder, the scrubber, or the signer's refusal.
+
+    Transitions: open → resolved, once a later look finds it no more.
+    """
+
+    id = models.BigIntegerField(primary_key=True)
+    at = models.DateTimeField()
+    kind = models.TextField()
+    subject = models.TextField()
+    first_index = models.BigIntegerField(null=True)
+    """Of the first leaf that it concerns."""
+    detail = models.TextField()
+    resolved_at = models.DateTimeField(null=True)
+
+    class Meta:
+        managed = False
+        db_table = "audit_finding"
+
+
+class Walk(models.Model):
+    """How far the gap finder or the scrubber is in the log; it goes on from there after a restart."""
+
+    name = models.TextField(primary_key=True)
+    next = models.BigIntegerField()
+    frontier = models.BinaryField()
+    tally = models.JSONField()
+    started_at = models.DateTimeField(null=True)
+    spent = models.FloatField()
+    found = models.BigIntegerField()
+    done_at = models.DateTimeField(null=True)
+    done_size = models.BigIntegerField(null=True)
+
+    class Meta:
+        managed = False
+        db_table = "audit_walk"

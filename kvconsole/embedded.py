@@ -163,6 +163,11 @@ class Postgres(Server):
             return
         with psycopg.connect(self.superuser_dsn("template1"), autocommit=True) as c:
             c.execute(text)  # in template1, so that default privileges are those of every database made later
+            made = c.execute("SELECT datname FROM pg_database WHERE datallowconn AND datname NOT IN (%s, %s)",
+                             ("template1", "postgres")).fetchall()  # fmt: skip
+        for (name,) in made:  # and in those made before, as what functions may be called by whom is of each
+            with psycopg.connect(self.superuser_dsn(name), autocommit=True) as c:
+                c.execute(text)
         self.save_secrets(roles=now)
 
 

@@ -42,7 +42,7 @@ PROGRAMS: Mapping[str, Program] = {
     "web": Program(
         ("-m", "kvconsole.web", "--port", "{port}"),
         roles=("operator", "tenant", "router"),
-        secrets=("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN", "KVC_KEYSTORE_DIR"),
+        secrets=("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN", "KVC_KEYSTORE_DIR", "KVC_SPOOL_DIR"),
         ready="/healthz",
     ),
     "ingest": Program(
@@ -58,6 +58,11 @@ PROGRAMS: Mapping[str, Program] = {
                  "KVC_LOG_KEY_FILE", "KVC_EXPORT_KEY_FILE", "KVC_SIGNER_STATE"),
         ready="/healthz",
     ),
+    "sequencer": Program(
+        ("manage.py", "sequencer"),
+        roles=("seq",),
+        secrets=("KVC_SECRET_KEY", "KVC_SIGNER_LOG_TOKEN"),
+    ),
     "witness": Program(
         ("manage.py", "witness", "--port", "{port}"),
         roles=(),
@@ -69,7 +74,7 @@ PROGRAMS: Mapping[str, Program] = {
         (*_CELERY, "worker", "--pool", "threads", "--concurrency", "4", "--loglevel", "warning", "--without-gossip",
          "--without-mingle"),
         roles=("operator", "tenant"),
-        secrets=("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN", "KVC_KEYSTORE_DIR"),
+        secrets=("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN", "KVC_KEYSTORE_DIR", "KVC_SPOOL_DIR"),
     ),
     "beat": Program(
         (*_CELERY, "beat", "--loglevel", "warning", "--schedule", "{state}/beat"),
@@ -112,6 +117,7 @@ class Site:
             "KVC_WITNESS_KEY_FILE": str(state / "witness.key"),
             "KVC_WITNESS_STATE": str(state / "witness.sqlite3"),
             "KVC_KEYSTORE_DIR": str(state / "keys"),
+            "KVC_SPOOL_DIR": str(state / "spool"),
         }
 
     def url(self, name: str) -> str:

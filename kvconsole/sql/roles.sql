@@ -45,4 +45,4 @@ REVOKE EXECUTE ON FUNCTION
   pg_advisory_lock_shared(bigint), pg_advisory_lock_shared(integer, integer),
   pg_try_advisory_lock_shared(bigint), pg_try_advisory_lock_shared(integer, integer),
   lo_creat(integer), lo_create(oid), lo_from_bytea(oid, bytea) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION pg_try_advisory_lock(integer, integer) TO kv_ingest;
+GRANT EXECUTE ON FUNCTION pg_try_advisory_lock(integer, integer) TO kv_ingest, kv_seq;

@@ -114,12 +114,12 @@ def test_a_service_is_given_what_it_uses_and_no_more(name: str) -> None:
     assert OURS[name].get("volumes", []) == volumes.get(name, [])
     env = OURS[name].get("environment", {})
     users = {
-        "KVC_VALKEY_URL_FILE": {"web", "ingest", "worker", "beat"},
+        "KVC_VALKEY_URL_FILE": {"web", "ingest", "worker", "beat", "sequencer"},
         "KVC_METRICS_TOKEN_FILE": {"web"},
         "KVC_TRUSTED_PROXIES": {"web", "ingest"},
         "KVC_AGENT_NETWORKS": {"web", "worker"},
         "KVC_SECRET_KEY_FILE": set(DJANGO),
-        "KVC_DB_HOST": {"roles", "migrate", "web", "ingest", "worker"},
+        "KVC_DB_HOST": {"roles", "migrate", "web", "ingest", "worker", "sequencer"},
     }
     assert {key: key in env for key in users} == {key: name in who for key, who in users.items()}
     assert OURS[name]["read_only"]
