@@ -15,7 +15,7 @@ MOST_PROOF = 63
 MOST_EVENT = 96 * 1024
 """Characters of an event's body: an order that names 2,000 nodes."""
 
-Hash = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+Hash = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 Size = Annotated[int, msgspec.Meta(ge=0, le=MOST_SIZE)]
 Proof = Annotated[list[Hash], msgspec.Meta(max_length=MOST_PROOF)]
 
@@ -32,7 +32,7 @@ class HeadAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An event of the log: its leaf (hex), where it stands, what proves that, and its body as it is stored."""
 
-    leaf: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{296}$")]
+    leaf: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{296}\Z")]
     index: Size
     proof: Proof
     body: Annotated[str, msgspec.Meta(max_length=MOST_EVENT)]

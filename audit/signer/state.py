@@ -94,7 +94,8 @@ class StateFile:
         if (self.load() if self.exists() else None) != before:
             raise StateRefused(f"somebody else wrote the signer's state: {self.path}")
         part = self.path.with_name(f".{self.path.name}.new")
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        part.unlink(missing_ok=True)
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(fd, "wb") as file:
             file.write(_bytes(state))
             file.flush()

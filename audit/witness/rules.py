@@ -70,9 +70,7 @@ def refusal(asked: Asked, last: Checkpoint | None) -> Refusal | None:
     if asked.old != size:
         return Refusal(409, f"{size}\n", size)
     if new.size == size and new.root != root:
-        return (
-            Refusal(409, "another tree of the same size was cosigned") if size else Refusal(422, "not the empty tree")
-        )
+        return Refusal(409 if size else 422, "another tree of this size")
     if asked.proof and (size == 0 or new.size == size):
         return Refusal(422, "a proof where none is needed")
     if not verify_consistency(size, new.size, asked.proof, root, new.root):

@@ -55,8 +55,7 @@ class Store:
             refused = judge(Checkpoint(*row) if row else None)
             if refused is None:
                 run(
-                    "INSERT INTO cosigned VALUES (?, ?, ?, ?, ?) ON CONFLICT (origin) DO UPDATE SET size = excluded.size,"
-                    " root = excluded.root, note = excluded.note, at = excluded.at",
+                    "INSERT OR REPLACE INTO cosigned VALUES (?, ?, ?, ?, ?)",
                     [checkpoint.origin, checkpoint.size, checkpoint.root, note, at],
                 )
             run("COMMIT")
