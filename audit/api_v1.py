@@ -63,7 +63,7 @@ class Approvals(APIView):
         if state not in (None, *STATES):
             errors = [{"pointer": "/state", "code": "invalid", "detail": f"One of {', '.join(STATES)}."}]
             raise Problem("validation-failed", errors=errors)
-        return page_of(approvals.approvals(state), request, key=("id",), name="approvals", item=_answer)
+        return page_of(approvals.approvals(state), request, key=("id",), name="approvals", item=approval_answer)
 
 
 class ApprovalDetail(APIView):
@@ -75,7 +75,7 @@ class ApprovalDetail(APIView):
         found = approvals.approvals().filter(id=approval_id).first()
         if found is None:
             raise Problem("not-found")
-        return Response(_answer(found))
+        return Response(approval_answer(found))
 
 
 class Approve(APIView):
@@ -101,10 +101,11 @@ def _decide(approval_id: UUID, approve: bool, reason: str) -> Response:
     if actor is None:
         raise Problem("not-authenticated")
     found = approvals.approval_decide(approval_id=approval_id, approve=approve, actor=actor, reason=reason, now=now)
-    return Response(_answer(found))
+    return Response(approval_answer(found))
 
 
-def _answer(found: Approval) -> dict[str, Any]:
+def approval_answer(found: Approval) -> dict[str, Any]:
+    """The approval as it is shown; an open one may have expired."""
     names = (
         *("id", "kind", "object_id", "tenant_id", "what", "risk", "requested_by", "requested_at", "expires_at"),
         *("decided_by", "decided_at", "reason"),

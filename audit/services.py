@@ -1,36 +1,42 @@
-"""Decides what an audit event is made of, and appends it in the transaction of what it tells.
+"""Appends audit events, each in the transaction of what it tells.
 
 The only writer of `audit_event`; callers are the services of all apps, in the transaction of their change. There is
 no `try` around it: a change whose event cannot be written does not happen.
 """
 
-import hmac
-import json
-import os
-import time
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-import rfc8785
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+import msgspec
+from cryptography.exceptions import InvalidTag
 from django.db import connections
 from django.db.transaction import TransactionManagementError
 
+from audit import disclosure
+from audit.drafts import Draft
+from audit.drafts import EventRefused as EventRefused
+from audit.drafts import actor_ref as actor_ref
+from audit.drafts import portable as portable
+from audit.drafts import tenant_ref as tenant_ref
 from audit.models import Event
 from audit.registry import TYPES
-from kvconsole.infra import keystore, rest
+from kvconsole.infra import evidence, rest
 from kvconsole.infra.access import Principal, plane
 from kvconsole.infra.sql import PLATFORM, uuid7
-from kvcore.keys import subkey
-from kvcore.leaf import NO_PII, NOBODY, PII, body_hash, pii_commitment
+from kvcore.leaf import APPROVAL as APPROVAL
+from kvcore.leaf import LATE as LATE
+from kvcore.leaf import PII
 
 Outcome = Literal["unknown", "success", "failure", "denied"]
-OUTCOMES: dict[Outcome, int] = {"unknown": 0, "success": 1, "failure": 2, "denied": 3}
-SAFE_INTEGER = 2**53
-
+AT_ONCE = frozenset({"command.ordered", "order.approved", "approval.decided"})
+"""Types that others refer to by hash or leaf: never a part of another event."""
+FOLLOWS = ("namespace.generation_bumped", "token.revoked", "token.issued", "sharing.left", "key.destroyed")
+"""Types that follow from something else, the least telling first; a call's event is of another type if it can be."""
+MOST_ALSO = 100
+"""Things that one event tells beside its own."""
 _COLUMNS = (
     *("event_id", "event_type", "tenant_id", "tenant_ref", "actor_ref", "outcome", "flags", "body", "body_hash"),
     *("pii_ct", "pii_commit", "pii_key", "object_kind", "object_id", "request_id"),
@@ -39,10 +45,6 @@ _INSERT = (
     f"INSERT INTO audit_event ({', '.join(_COLUMNS)}) VALUES ({', '.join(['%s'] * len(_COLUMNS))})"  # noqa: S608
     " RETURNING id, time_us, producer_id, producer_seq"
 )
-
-
-class EventRefused(ValueError):
-    """The event is not of a registered type or has fields that type does not have; a bug of the caller."""
 
 
 def record(
@@ -57,8 +59,13 @@ def record(
     pii: Mapping[str, Any] | None = None,
     request_id: str = "",
     flags: int = 0,
+    happened_at: datetime | None = None,
 ) -> Event:
     """The event is in the trail, and on its way into the log, if and only if the current transaction commits.
+
+    In a call of an audited route it is written at the end of the call's transaction, together with all else that the
+    call records (`events_write`); what is answered then has no `id` and no times yet. What others refer to by its
+    hash (`AT_ONCE`) is written at once.
 
     Args:
         event_type: a name of `audit.registry.TYPES`.
@@ -67,144 +74,98 @@ def record(
         tenant_id: whose matter it is; None = the platform's.
         object_kind, object_id: what it was done to.
         body: the data, with the type's fields only and without personal data.
-        pii: personal data, sealed under the actor's key (else the tenant's), which can be destroyed.
+        pii: personal data, sealed under the key of the person it is about (`object_kind` user), else under the
+            actor's, else the tenant's; that key can be destroyed.
         request_id: of the request; the current one if not given.
-        flags: of `kvcore.leaf`, `AGENT_SIGNED` … `RESTORE`.
+        flags: of `kvcore.leaf`.
+        happened_at: when, if it is recorded later than it happened.
 
     Raises:
         TransactionManagementError: outside a transaction.
-        EventRefused: unknown type or field.
+        EventRefused: unknown type or field, or a value of another type.
         KeyStoreUnavailable: actor and tenant cannot be named; nothing was written, the caller's change must not be.
     """
-    connection = connections[plane()]
-    if not connection.in_atomic_block:
+    alias = plane()
+    if not connections[alias].in_atomic_block:
         raise TransactionManagementError("an audit event needs the transaction of what it tells")
     kind = TYPES.get(event_type)
-    if kind is None or not kind.fields.issuperset(body):
-        raise EventRefused(
-            f"{event_type}: unknown type or fields {sorted(set(body) - (kind.fields if kind else set()))}"
-        )
-    request_id = request_id or rest.request_id()
-    raw = rfc8785.dumps(
-        {
-            "action": event_type,
-            "actor": {"kind": actor.kind if actor else "nobody", "roles": sorted(actor.roles) if actor else []},
-            "data": portable(body),
-            "object": {"id": object_id, "kind": object_kind},
-            "outcome": outcome,
-            "request_id": request_id,
-        }
+    if kind is None:
+        raise EventRefused(f"{event_type}: unknown type")
+    if why := kind.refusal(body):
+        raise EventRefused(f"{event_type}: {why}")
+    data, personal = portable(body), {**(pii or {})}
+    for name in kind.free & data.keys():
+        if said := data.pop(name):
+            personal[name] = said
+    draft = Draft(
+        kind=kind,
+        event_id=uuid7(),
+        outcome=outcome,
+        actor=actor,
+        tenant=tenant_id or PLATFORM,
+        object_kind=object_kind,
+        object_id=object_id,
+        data=data,
+        pii=portable(personal),
+        request_id=request_id or rest.request_id(),
+        flags=flags,
+        happened_at=happened_at,
     )
-    event_id, tenant = uuid7(), tenant_id or PLATFORM
-    sealed = _seal(pii, actor.subject if actor else f"tenant:{tenant}", event_id) if pii else (None, NO_PII, None)
-    values: dict[str, Any] = {
-        "event_id": event_id,
-        "event_type": kind.number,
-        "tenant_id": tenant,
-        "tenant_ref": tenant_ref(tenant),
-        "actor_ref": actor_ref(actor.subject, now=time.time()) if actor else NOBODY,
-        "outcome": OUTCOMES[outcome],
-        "flags": flags | (PII if pii else 0),
-        "body": raw,
-        "body_hash": body_hash(raw),
-        "pii_ct": sealed[0],
-        "pii_commit": sealed[1],
-        "pii_key": sealed[2],
-        "object_kind": object_kind,
-        "object_id": object_id,
-        "request_id": request_id,
-    }
-    with connection.cursor() as cursor:
+    call = evidence.current()
+    if call is not None:
+        mark = call.mark(alias)
+        if alias in call.kept and event_type not in AT_ONCE:
+            call.kept[alias].append((mark, draft))
+            return Event(event_id=draft.event_id, event_type=kind.number, **draft.names())
+    return _write(alias, draft)
+
+
+def events_write(alias: str, drafts: Sequence[Draft]) -> None:
+    """What a call recorded is one event: the most telling one, with the others in its body as `also`.
+
+    What cannot be told there (of another tenant, sealed for another person, or beyond `MOST_ALSO`) is an event of its
+    own, which names that event as its `cause`, and no request.
+    """
+    weights = [FOLLOWS.index(d.kind.name) if d.kind.name in FOLLOWS else len(FOLLOWS) for d in drafts]
+    at = max(range(len(drafts)), key=lambda i: (weights[i], i))
+    main, also, apart = drafts[at], [], []
+    for one in (d for i, d in enumerate(drafts) if i != at):
+        its_own = one.tenant in (main.tenant, PLATFORM) and (not one.pii or one.subject == main.subject)
+        (also if its_own and len(also) < MOST_ALSO else apart).append(one)
+    written = _write(alias, main, also)
+    for one in apart:
+        _write(alias, replace(one, request_id="", cause=written.event_id))
+
+
+def _write(alias: str, draft: Draft, also: Sequence[Draft] = ()) -> Event:
+    values = draft.columns(also)
+    with connections[alias].cursor() as cursor:
         cursor.execute(_INSERT, [values[name] for name in _COLUMNS])
         given = dict(zip(("id", "time_us", "producer_id", "producer_seq"), cursor.fetchone(), strict=True))
     return Event(**values, **given)
 
 
-def tenant_ref(tenant_id: UUID) -> bytes:
-    """16 bytes that name a tenant in the log to who holds its key; zeros = the platform."""
-    if tenant_id == PLATFORM:
-        return NOBODY
-    key = _ref_key(keystore.tenant_name(tenant_id))
-    return hmac.digest(key, b"kvconsole/ref/tenant/v1\0" + tenant_id.bytes, "sha256")[:16]
-
-
-def actor_ref(subject: str, *, now: float) -> bytes:
-    """16 bytes that name an actor in the log, of one 90-day period; without its key nobody can link them to it."""
-    key = _ref_key(keystore.subject_name(subject, now=now))
-    return hmac.digest(key, b"kvconsole/ref/actor/v1\0" + _identity(subject), "sha256")[:16]
-
-
-def pii_open(event: Event, *, subject: str) -> dict[str, Any] | None:
-    """The personal data of an event, or None: there is none, or the subject's key was destroyed.
+def pii_open(event: Event) -> dict[str, Any] | None:
+    """The personal data of an event, or None: there is none, or the key of whose it is was destroyed.
 
     Args:
         event: with all its columns.
-        subject: whose data it is, as `Principal.subject`.
 
     Raises:
-        cryptography.exceptions.InvalidTag: the data was altered, or is another subject's.
+        cryptography.exceptions.InvalidTag: the data was altered.
     """
-    if event.pii_ct is None or event.pii_key is None:
-        return None
-    name = keystore.subject_name(subject, now=event.time_us / 1e6)
-    try:
-        secret = keystore.keystore().secret(name)
-    except keystore.KeyMissing:
-        return None
-    blob = bytes(event.pii_ct)
-    plain = AESGCM(subkey(secret, "pii")).decrypt(blob[:12], blob[12:], event.event_id.bytes)
-    found: dict[str, Any] = json.loads(plain[32:])
-    return found
+    found = disclosure.disclosed(event)
+    if found == disclosure.ALTERED:
+        raise InvalidTag
+    return msgspec.json.decode(found.text, type=dict) if isinstance(found, disclosure.Disclosed) else None
 
 
-def portable(value: Any) -> Any:
-    """The value as RFC 8785 takes it: integers from 2^53 as strings, bytes as hex, times as RFC 3339 in UTC."""
-    kind = type(value)  # what most values are is found first: the rest of these questions costs more
-    if value is None or kind is str or kind is bool or kind is float:
-        return value
-    if kind is dict:
-        return {str(k): portable(v) for k, v in value.items()}
-    if kind is list:
-        return [portable(v) for v in value]
-    if isinstance(value, str | float):
-        return value
-    if isinstance(value, int):
-        return value if -SAFE_INTEGER < value < SAFE_INTEGER else str(value)
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value).hex()
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    if isinstance(value, Mapping):
-        return {str(k): portable(v) for k, v in value.items()}
-    if isinstance(value, set | frozenset):
-        return sorted(portable(v) for v in value)
-    if isinstance(value, list | tuple):
-        return [portable(v) for v in value]
-    return str(value)
+def pii_verdict(event: Event) -> str:
+    """What became of an event's personal data: none, readable, shredded, retired or altered.
 
-
-def _seal(pii: Mapping[str, Any], subject: str, event_id: UUID) -> tuple[bytes, bytes, bytes]:
-    name = keystore.subject_name(subject, now=time.time())
-    key = subkey(keystore.keystore().ensure(name), "pii")
-    salt, nonce, plain = os.urandom(32), os.urandom(12), rfc8785.dumps(portable(pii))
-    sealed = nonce + AESGCM(key).encrypt(nonce, salt + plain, event_id.bytes)
-    return sealed, pii_commitment(salt, plain), bytes.fromhex(name.rpartition("-")[2])
-
-
-def _identity(subject: str) -> bytes:
-    text = subject.partition(":")[2]
-    try:
-        return UUID(text).bytes
-    except ValueError:
-        return text.encode()
-
-
-def _ref_key(name: str) -> bytes:
-    store = keystore.keystore()
-    return _cached_ref_key(str(store.directory), name, int(time.monotonic() // 60))
-
-
-@lru_cache(maxsize=4096)
-def _cached_ref_key(directory: str, name: str, minute: int) -> bytes:
-    """Kept for a minute: an event costs no file access, and a destroyed key is not used for longer."""
-    return subkey(keystore.keystore().ensure(name), "ref")
+    All but the last are valid: the leaf still says what was committed to, and nobody can test it by guessing.
+    """
+    if event.pii_ct is None:
+        return "retired" if event.flags & PII else "none"
+    found = disclosure.disclosed(event)
+    return found if isinstance(found, str) else "readable"

@@ -20,7 +20,7 @@ from audit.services import portable
 from catalog import fleet, services
 from catalog.models import NODE_ROLES, NODE_STATES, Node
 from catalog.selectors import NodeView, node_view, node_views
-from kvconsole.infra.access import PUBLIC, audited, counted, principal_of, route
+from kvconsole.infra.access import PUBLIC, audited, counted, principal_of, route, system, tenant_context
 from kvconsole.infra.calls import call, page_of
 from kvconsole.infra.rest import Problem, Strict, etag
 from kvcore.blocks import TIERS
@@ -211,9 +211,10 @@ class NodeEnrol(APIView):
     )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """The node's own token, for its enrolment token."""
-        answer = services.node_enrol(
-            token=fields.pop("enrolment_token"), public_key=bytes.fromhex(fields.pop("public_key")), **fields
-        )
+        with tenant_context(system("enrolment")):  # what is recorded is one event
+            answer = services.node_enrol(
+                token=fields.pop("enrolment_token"), public_key=bytes.fromhex(fields.pop("public_key")), **fields
+            )
         return Response(answer, headers={"Cache-Control": "no-store"})
 
 

@@ -19,6 +19,7 @@ from allauth.mfa.webauthn.internal import auth as webauthn
 from allauth.mfa.webauthn.internal import flows as passkeys
 from allauth.mfa.webauthn.views import LoginWebAuthnView
 from allauth.socialaccount.models import SocialAccount
+from allauth.socialaccount.providers.openid_connect import views as openid
 from django.conf import settings
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth import views as auth_views
@@ -37,6 +38,7 @@ from frontend import preference
 from frontend.views import refusal
 from kvconsole.infra import rest
 from kvconsole.infra.access import principal_of, system, tenant_context
+from kvconsole.infra.addresses import client_address
 from tenants import services
 from tenants.accounts import forms
 from tenants.accounts.selectors import factors
@@ -60,7 +62,10 @@ class Door(View):
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """The page, or the refusal."""
         try:
-            return super().dispatch(request, *args, **kwargs)
+            response = super().dispatch(request, *args, **kwargs)
+            if request.method == "POST" and response.status_code == 200:  # the form again: nothing was done
+                response.problem_code = "validation-failed"  # type: ignore[attr-defined]
+            return response
         except rest.Problem as problem:
             if "text/html" not in request.headers.get("Accept", "text/html"):
                 return rest.problem_response(problem)
@@ -126,7 +131,8 @@ class LogIn(Door, FormView):  # type: ignore[type-arg]
 
     def form_invalid(self, form: Any) -> HttpResponse:
         """Asked again."""
-        services.login_refused(username=form.data.get("username", ""), now=time.monotonic())
+        address = client_address(self.request)
+        services.login_refused(username=form.data.get("username", ""), now=time.monotonic(), address=address)
         return super().form_invalid(form)
 
 
@@ -163,6 +169,13 @@ class PasskeyLogIn(Door, LoginWebAuthnView):  # type: ignore[misc]
         """Asked again."""
         services.login_refused(username="", now=time.monotonic(), reason="passkey")
         return HttpResponseRedirect(f"{reverse('page-login')}?passkey=refused")
+
+
+def provider_back(request: HttpRequest, provider_id: str) -> HttpResponseBase:
+    """The OpenID provider has said who it is: linking them and their log-in are one act, and one event."""
+    with tenant_context(system("web")):
+        response: HttpResponseBase = openid.callback(request, provider_id)
+    return response
 
 
 def provider_refused(request: HttpRequest) -> HttpResponse:
@@ -219,11 +232,11 @@ class Invitation(Door, FormView):  # type: ignore[type-arg]
         """The invitation is used up, and the person logged in, or asked for the second factor."""
         self.request.session.pop(INVITATION, None)
         password, now = form.cleaned_data["password1"], timezone.now()
-        with tenant_context(system("web")):
+        with tenant_context(system("web")):  # one act, and one event
             user = services.invitation_accept(invitation=self.invitation, password=password, now=now)
-        known = LoginBackend().get_user(user.pk)
-        record_authentication(self.request, known, "password")
-        response: HttpResponse = perform_login(self.request, Login(user=known))
+            known = LoginBackend().get_user(user.pk)
+            record_authentication(self.request, known, "password")
+            response: HttpResponse = perform_login(self.request, Login(user=known))
         return response
 
 

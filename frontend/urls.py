@@ -28,7 +28,7 @@ account_routes = [
     route("login/refused", accounts.provider_refused, "socialaccount_login_error", GET=counted(PUBLIC)),
     route("login/cancelled", accounts.provider_refused, "socialaccount_login_cancelled", GET=counted(PUBLIC)),
     route("login/with/<str:provider_id>", openid.login, "openid_connect_login", GET=counted(PUBLIC)),
-    route("login/with/<str:provider_id>/back", openid.callback, "openid_connect_callback", GET=audited(PUBLIC)),
+    route("login/with/<str:provider_id>/back", accounts.provider_back, "openid_connect_callback", GET=audited(PUBLIC)),
     route("logout", accounts.LogOut.as_view(), "page-logout", POST=audited(ANY, **EITHER)),
     route("invitation", accounts.Invitation.as_view(), "page-invitation", **DOOR),
     route("account", accounts.Account.as_view(), "page-account", **SAFE),

@@ -95,7 +95,9 @@ def problem(request: HttpRequest, code: str) -> HttpResponse:
 def refusal(request: HttpRequest, code: str, status: int) -> HttpResponse:
     """The page that says what a code means."""
     shown = {"code": code, "problem": meaning(code), "status": status, "request_id": rest.request_id()}
-    return render(request, "frontend/error.html", {**shown, "needed": needed(request)}, status=status)
+    response = render(request, "frontend/error.html", {**shown, "needed": needed(request)}, status=status)
+    response.problem_code = code  # type: ignore[attr-defined]
+    return response
 
 
 def needed(request: HttpRequest) -> str:
@@ -133,4 +135,6 @@ def broken(request: HttpRequest) -> HttpResponseBase:
     if request.path.startswith("/api/"):
         return rest.problem_response(rest.Problem(code))
     shown = {"code": code, "problem": PROBLEMS[code], "status": status, "request_id": rest.request_id()}
-    return render(None, "frontend/error_bare.html", shown, status=status)
+    response = render(None, "frontend/error_bare.html", shown, status=status)
+    response.problem_code = code  # type: ignore[attr-defined]
+    return response

@@ -21,6 +21,7 @@ from channels.security.websocket import AllowedHostsOriginValidator  # type: ign
 from channels.sessions import SessionMiddlewareStack  # type: ignore[import-untyped]
 from django.urls import re_path
 
+from audit.refusals import found_again
 from catalog.consumers import websocket_urlpatterns
 from catalog.rates import unlimited
 from kvconsole.infra import rate, serving
@@ -52,6 +53,7 @@ def admit(caller: Principal) -> dict[str, str] | None:
     if any(v.wait for v in verdicts):
         return None
     REQUESTS.labels("POST", "api/v1/namespaces:resolve", "200").inc()
+    found_again(caller, "namespaces-resolve", "POST")
     return rate.told(verdicts)
 
 

@@ -24,6 +24,11 @@ app.conf.beat_schedule = {
     "share groups end": {"task": "tenants.share_groups_sweep", "schedule": 1.0, "options": {"expires": 5}},
     "sessions are forgotten": {"task": "tenants.sessions_sweep", "schedule": 60.0, "options": {"expires": 120}},
     "answers are forgotten": {"task": "audit.idempotency_sweep", "schedule": 60.0, "options": {"expires": 120}},
+    "what waited on disk is told": {"task": "audit.spool_take_in", "schedule": 10.0, "options": {"expires": 20}},
+    "approved retention": {"task": "audit.retentions_due", "schedule": 60.0, "options": {"expires": 120}},
+    "exports and verifications go on": {"task": "audit.jobs_due", "schedule": 5.0, "options": {"expires": 20}},
+    "old exports go": {"task": "audit.jobs_sweep", "schedule": 300.0, "options": {"expires": 600}},
+    "webhooks are told": {"task": "audit.webhooks_sweep", "schedule": 2.0, "options": {"expires": 10}},
     "orders nobody was woken for": {"task": "catalog.commands_due", "schedule": 2.0, "options": {"expires": 10}},
 }
 

@@ -10,6 +10,10 @@ from kvconsole.infra.access import PUBLIC, counted, route
 
 API = (
     "audit.api_v1",
+    "audit.api_retention",
+    "audit.api_events",
+    "audit.api_jobs",
+    "audit.api_webhooks",
     "tenants.api_reuse",
     "tenants.api_v1",
     "tenants.api_people",

@@ -107,6 +107,16 @@ class Person(APIView):
         return Response(status=204)
 
 
+class Shred(APIView):
+    """The end of what the trail knows of a person."""
+
+    @call("people_shred", status=204, refusals=CHANGE_REFUSALS)
+    def post(self, request: Request, person_id: UUID) -> Response:
+        """The person is removed, and what was sealed for them cannot be read or linked any more, in no copy."""
+        services.person_shred(user_id=person_id, actor=_actor())
+        return Response(status=204)
+
+
 class Invite(APIView):
     """Invitations."""
 
@@ -253,6 +263,7 @@ urlpatterns: list[URLPattern] = [
         PATCH=audited(*MANAGERS, **GRANT),
         DELETE=audited(*MANAGERS, step_up=True),
     ),
+    route("people/<uuid:person_id>:shred", Shred.as_view(), "person-shred", POST=audited(*MANAGERS, step_up=True)),
     route("people/<uuid:person_id>:invite", Invite.as_view(), "person-invite", POST=audited(*MANAGERS, **GRANT)),
     route(
         "tenants/<str:slug>/tokens",

@@ -63,6 +63,12 @@ def people_remove(context: typer.Context, person: Person, validate_only: Rehears
     remove(context, f"/people/{place(person)}", validate_only)
 
 
+@people.command("shred")
+def people_shred(context: typer.Context, person: Person, validate_only: Rehearse = False) -> None:
+    """What the trail knows of the person cannot be read again, in no copy. Removes them too."""
+    post(context, f"/people/{place(person)}:shred", None, validate_only)
+
+
 @people.command("invite")
 def people_invite(context: typer.Context, person: Person, validate_only: Rehearse = False) -> None:
     """A new invitation, shown once, now; earlier ones are void."""

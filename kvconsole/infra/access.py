@@ -18,7 +18,7 @@ from uuid import UUID
 from django.conf import settings
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, URLResolver, get_resolver, re_path
@@ -27,7 +27,7 @@ from django.utils.module_loading import import_string
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from kvconsole.infra import boot, sql
+from kvconsole.infra import boot, evidence, outage, sql
 from kvconsole.infra.addresses import client_address as client_address
 from kvconsole.infra.principals import TENANT_ROLES as TENANT_ROLES
 from kvconsole.infra.principals import Principal as Principal
@@ -89,7 +89,8 @@ def tenant_context(principal: Principal) -> Iterator[str]:
     try:
         with transaction.atomic(using=alias):
             _set_tenant(alias, principal.tenant_id)
-            yield alias
+            with evidence.gathered(alias):
+                yield alias
             if connections[alias].savepoint_ids:
                 _set_tenant(alias, before.tenant_id if before else None)
     finally:
@@ -307,20 +308,27 @@ class PrincipalMiddleware:
         """The answer, after commit or roll-back."""
         from kvconsole.infra import rest
 
-        try:
-            principal = _authenticator()(request)
-        except rest.Problem as problem:
-            return rest.problem_response(problem)
-        request.principal = principal  # type: ignore[attr-defined]
-        if principal is None:
-            response = self.get_response(request)
-        else:
-            with tenant_context(principal) as alias:
+        with evidence.call() as call:
+            try:
+                principal = _authenticator()(request)
+            except rest.Problem as problem:
+                response: HttpResponseBase = rest.problem_response(problem)
+                leave_evidence(request, None, response)
+                return response
+            except DatabaseError as away:
+                if outage.is_absence(away):
+                    leave_evidence(request, None, rest.problem_response(rest.Problem("unavailable")))
+                raise
+            request.principal = principal  # type: ignore[attr-defined]
+            if principal is None:
                 response = self.get_response(request)
-                if response.status_code >= 400:
-                    transaction.set_rollback(True, using=alias)
-        if response.status_code >= 400:
-            _leave_evidence(request, principal, response)
+            else:
+                with tenant_context(principal) as alias:
+                    response = self.get_response(request)
+                    if response.status_code >= 400:
+                        transaction.set_rollback(True, using=alias)
+        if not call.left():
+            leave_evidence(request, principal, response)
         return response
 
     def process_view(self, request: HttpRequest, view: object, args: object, kwargs: object) -> HttpResponseBase | None:
@@ -331,24 +339,26 @@ class PrincipalMiddleware:
         rule = rule_for(match.url_name if match else None, request.method or "")
         if rule is None:
             return rest.unoffered(request, offered(match.url_name if match else None))
+        evidence.audits(rule.evidence is Evidence.AUDITED)
         code = rule.refusal(principal, time.time())
         if code is None:
             return None
         if code in DUTIES and not request.path.startswith("/api/"):
-            return to_duty(request, code)
-        detail = f"The token must have the scope {rule.scope}." if code == "scope-missing" else ""
-        return rest.refuse(request, rest.Problem(code, detail))
+            response = to_duty(request, code)
+        else:
+            detail = f"The token must have the scope {rule.scope}." if code == "scope-missing" else ""
+            response = rest.refuse(request, rest.Problem(code, detail))
+        response.problem_code = code  # type: ignore[attr-defined]
+        return response
 
 
-def _leave_evidence(request: HttpRequest, principal: Principal | None, response: HttpResponseBase) -> None:
-    """A refused call of an audited route is an event too, in a transaction of its own."""
-    match = request.resolver_match
+def leave_evidence(request: HttpRequest, principal: Principal | None, response: HttpResponseBase) -> None:
+    """A call of an audited route that left no event leaves one of its own: refused, or done without any change."""
+    match = request.resolver_match or evidence.matched(request)
     rule = rule_for(match.url_name if match else None, request.method or "")
-    if match and rule and rule.evidence is Evidence.AUDITED and response.status_code < 500:
-        named = getattr(settings, "REFUSAL_RECORDER", "audit.refusals.refusal_record")
-        code = getattr(response, "problem_code", "")
-        status, method = response.status_code, request.method
-        import_string(named)(principal=principal, route=match.url_name, method=method, status=status, code=code)
+    if match and rule and rule.evidence is Evidence.AUDITED:
+        named = getattr(settings, "REFUSAL_RECORDER", "audit.refusals.call_record")
+        import_string(named)(principal=principal, answered=evidence.answered(request, match.url_name or "", response))
 
 
 def principal_of(request: HttpRequest | Request) -> Principal | None:

@@ -75,6 +75,12 @@ def subject_name(subject: str, *, now: float) -> str:
     return f"subject-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
+def subject_names(subject: str, since: float, until: float) -> list[str]:
+    """The secrets of all periods of a subject between two times, in seconds since 1970; nothing else finds them."""
+    periods = range(int(since // PERIOD_SECONDS), int(until // PERIOD_SECONDS) + 1)
+    return [subject_name(subject, now=period * PERIOD_SECONDS) for period in periods]
+
+
 class KeyStore:
     """The file provider."""
 
@@ -143,6 +149,10 @@ class KeyStore:
             self._sync()
             raise KeyDestroyed(name)
         return self.secret(name)
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a secret."""
+        return self._path(name).exists()
 
     def destroy(self, name: str) -> bool:
         """The secret is gone for good, and the directory says so after a power cut too.

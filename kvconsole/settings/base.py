@@ -42,6 +42,15 @@ WITNESS_LOGS = env.items("KVC_WITNESS_LOGS")
 """What a witness process of ours is called, where it keeps key and database, and the keys of the logs it knows."""
 AGENT_NETWORKS = env.items("KVC_AGENT_NETWORKS", "127.0.0.0/8")
 KEYSTORE_DIR = env.text("KVC_KEYSTORE_DIR", "")
+EXPORT_DIR = env.text("KVC_EXPORT_DIR", "")
+"""Where exports of the log are made and kept for some days; web and worker see the same directory."""
+EXPORT_DAYS = env.number("KVC_EXPORT_DAYS", 7)
+WEBHOOK_NETWORKS = env.items("KVC_WEBHOOK_NETWORKS")
+"""Networks beside the public ones that webhooks may lead to; no others that are private, and never all of them."""
+SPOOL_DIR = env.text("KVC_SPOOL_DIR", "")
+"""Where refused log-ins wait while PostgreSQL is away; empty: they are lost then."""
+TELL_SILENT = True
+"""Whether a thread tells the trail of refusals that were counted, when their minute is over."""
 VALKEY_URL = outside.verified(env.text("KVC_VALKEY_URL", "redis://127.0.0.1:6379/0"))
 SHARD = env.number("KVC_SHARD", 0)
 METRICS_TOKEN = env.text("KVC_METRICS_TOKEN", "")
@@ -202,6 +211,8 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "kvconsole.infra.rest.problem_handler",
     "UNAUTHENTICATED_USER": None,
 }
+EVENTS_WRITER = "audit.services.events_write"
+"""Who writes the events of a call together; `kvconsole.infra.evidence` hands them over."""
 IDEMPOTENCY = "audit.idempotency.once"
 """Who sees to it that a repeated write has one effect; `kvconsole.infra.calls` wraps every write in it."""
 RATE_LIMITS = {
@@ -233,7 +244,10 @@ TASK_SENDER = "kvconsole.celery.send"
 """How an app wakes a worker without knowing Celery: called with a task's name and an id."""
 NAMESPACE_POLICY = "catalog.placing.node_policies"
 """Answers which tiers of a node may hold which namespaces; asked where a node renews its leases."""
-APPROVAL_OWNERS = {"share_group": "tenants.approval_decided"}
+TENANT_FINDER = "tenants.selectors.tenant_id_named"
+SUBJECT_FINDER = "tenants.accounts.selectors.subjects_named"
+"""Answer which tenant a slug, and whose keys a log-in name means; asked where the log is searched."""
+APPROVAL_OWNERS = {"share_group": "tenants.approval_decided", "audit_retention": "audit.retention_decided"}
 """Kind of approval → the task that is told of its decision."""
 KEY_HOLDERS = {"node": "catalog.fleet.holder_refusal"}
 """Kind of principal → who knows whether such a holder may lease keys now; kinds that are not here need no leave."""

@@ -16,10 +16,12 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from django.conf import settings
 from django.contrib.auth import authenticate
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
 from django.utils.http import urlencode
 
+from kvconsole.infra import outage
 from kvconsole.infra.access import principal_of, system, tenant_context
 from kvconsole.infra.addresses import client_address
 from kvconsole.infra.rest import private
@@ -44,8 +46,14 @@ class Accounts(DefaultAccountAdapter):  # type: ignore[misc]
             Problem: too-many-attempts; nothing was looked at.
         """
         username, password = credentials.get("username", ""), credentials.get("password", "")
-        attempt = guard.begin(account=username, address=client_address(request))
-        user = authenticate(request, username=username, password=password)
+        address = client_address(request)
+        try:
+            attempt = guard.begin(account=username, address=address)
+            user = authenticate(request, username=username, password=password)
+        except DatabaseError as why:
+            if outage.is_absence(why):  # nobody can log in; that somebody tried is told when PostgreSQL is back
+                services.login_refused(username=username, now=time.monotonic(), reason="unavailable", address=address)
+            raise
         if user is not None:
             attempt.passed()
         return user

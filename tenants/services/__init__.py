@@ -34,6 +34,7 @@ from tenants.services.share_group import (
     share_group_revoke,
     share_groups_sweep,
 )
+from tenants.services.shredding import person_shred
 from tenants.services.tenant import tenant_change
 from tenants.services.token import (
     OVERLAP,
@@ -74,6 +75,7 @@ __all__ = [
     "person_change",
     "person_create",
     "person_remove",
+    "person_shred",
     "rollout_set",
     "share_group_approve",
     "share_group_deny",

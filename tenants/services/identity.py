@@ -10,17 +10,20 @@ from uuid import UUID
 from django.contrib.auth.hashers import make_password
 from django.db import DatabaseError, IntegrityError, transaction
 
+from audit import spool
 from audit.refusals import Repetitions
 from audit.services import record
+from kvconsole.infra import evidence, outage
 from kvconsole.infra.access import Principal, plane
 from kvconsole.infra.keystore import KeyStoreUnavailable, keystore, tenant_name
-from kvconsole.infra.rest import Problem, add_codes
+from kvconsole.infra.rest import Problem, add_codes, request_id
 from kvconsole.infra.sql import uuid7
 from kvcore.residency import PLACE
 from tenants import slugs
 from tenants.constants import ERASURE_SCOPES, ISOLATIONS, ROLES
 from tenants.lookalikes import normal, scripts, skeleton
 from tenants.models import Tenant, User
+from tenants.selectors import known_username
 
 add_codes(
     {
@@ -32,7 +35,6 @@ add_codes(
 )
 LOGIN_BUCKETS = 64
 """Counters of refused log-ins: at most so many events a minute, whatever is tried."""
-_refused_logins = Repetitions()
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _NAME = re.compile(r"[^\W_][\w.-]{0,62}")
 
@@ -234,39 +236,62 @@ def logged_out(*, who: Principal) -> None:
     _record("user.logged_out", who.tenant_id, "user", who.user_id or who.id, who, {})
 
 
-def login_refused(*, username: str, now: float, reason: str = "name-or-password") -> bool:
+def login_refused(*, username: str, now: float, reason: str = "name-or-password", address: str = "") -> bool:
     """The trail says that a log-in was refused: at once, then once a minute with the count of those in between.
 
-    Names share counters, whether somebody has them or not: guessing floods nothing, and its time tells nothing.
+    Names share counters, whether somebody has them or not: guessing floods nothing, and its time tells nothing. While
+    PostgreSQL is away the event waits on disk; without a key store it is counted towards the next one.
 
     Args:
         username: as it was typed; it is kept sealed, because people type passwords there.
         now: seconds of any steady clock.
-        reason: name-or-password | code | too-many.
+        reason: name-or-password | code | passkey | oidc | too-many | unavailable.
+        address: where it came from; sealed too.
 
     Returns:
-        Whether an event was written. A key store that is away costs the event, not the answer.
+        Whether an event was written, or waits on disk.
     """
     bucket = hashlib.sha256(username.encode(errors="replace")).digest()[0] % LOGIN_BUCKETS
-    repeated = _refused_logins.due((str(bucket), reason), now)
+    key = (str(bucket), reason)
+    evidence.told()  # as an event, or in a count: the call needs none beside
+    repeated = _refused_logins.due(key, now, reason)
     if repeated is None:
         return False
-    body = {"reason": reason, "repeated": repeated}
+    pii = {"username": username[:150]} | ({"address": address} if address else {})
+    if _refused(reason, repeated, repeated + 1, pii, _known(username) if reason != "unavailable" else ""):
+        return True
+    _refused_logins.back(key, repeated + 1, reason)
+    return False
+
+
+def _known(username: str) -> str:
+    """The id of whose name it is, so that it is sealed under their key; "" = nobody's."""
+    known = known_username(normal(username)) if username and "\0" not in username else None
+    return str(known.user_id) if known else ""
+
+
+def _refused(reason: str, repeated: int, calls: int, pii: dict[str, Any] | None = None, whose: str = "") -> bool:
+    fields: dict[str, Any] = {
+        "event_type": "user.login_refused",
+        "outcome": "denied",
+        "object_kind": "user",
+        "object_id": whose,
+        "body": {"reason": reason, "repeated": repeated, "calls": calls},
+        "pii": pii,
+    }
     try:
         with transaction.atomic(using=plane()):
-            record(
-                event_type="user.login_refused",
-                outcome="denied",
-                actor=None,
-                tenant_id=None,
-                object_kind="user",
-                object_id="",
-                body=body,
-                pii={"username": username[:150]},
-            )
-    except (DatabaseError, KeyStoreUnavailable):
-        return False
+            record(**fields, actor=None, tenant_id=None)
+    except (DatabaseError, KeyStoreUnavailable) as why:
+        return outage.is_absence(why) and spool.put(fields, request_id=request_id())
     return True
+
+
+def _silent_refused(reason: str, calls: int) -> bool:
+    return _refused(reason, calls, calls)
+
+
+_refused_logins = Repetitions(_silent_refused)
 
 
 def _insert(row: Tenant, taken: str) -> None:

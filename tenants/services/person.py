@@ -128,15 +128,15 @@ def person_change(
         if unless(user):
             raise Problem("etag-mismatch")
         if roles is not None and sorted(set(roles)) != user.roles:
-            _not_oneself(user, actor)
+            not_oneself(user, actor)
             _check_roles(set(roles) ^ set(user.roles), actor, user.tenant_id)
             _check_kind(roles, user.kind)
             _keep_one(user, set(user.roles) - set(roles))
             user.roles = sorted(set(roles))
             changed.append("roles")
         if is_active is not None and is_active != user.is_active:
-            _not_oneself(user, actor)
-            _check_grantable(user.roles, actor)
+            not_oneself(user, actor)
+            check_grantable(user.roles, actor)
             if not is_active:
                 _keep_one(user, user.roles)
             user.is_active = is_active
@@ -161,8 +161,8 @@ def person_remove(*, user_id: UUID, actor: Principal, now: datetime | None = Non
     at = now or datetime.now(UTC)
     with transaction.atomic(using=plane()):
         user = _reachable(user_id, actor)
-        _not_oneself(user, actor)
-        _check_grantable(user.roles, actor)
+        not_oneself(user, actor)
+        check_grantable(user.roles, actor)
         _keep_one(user, user.roles)
         for token in _tokens_of(user):
             token_revoke(token=token, reason="owner removed", actor=actor, now=at)
@@ -182,7 +182,7 @@ def invitation_renew(*, user_id: UUID, actor: Principal, now: datetime | None = 
     """
     with transaction.atomic(using=plane()):
         user = _reachable(user_id, actor)
-        _not_oneself(user, actor)
+        not_oneself(user, actor)
         _check_roles(user.roles, actor, user.tenant_id)  # who chooses the password could act as the person
         if user.kind != "person" or not user.is_active:
             raise Problem("conflict")
@@ -271,7 +271,12 @@ def _reachable(user_id: UUID, actor: Principal) -> User:
     return user
 
 
-def _not_oneself(user: User, actor: Principal) -> None:
+def not_oneself(user: User, actor: Principal) -> None:
+    """It is somebody else.
+
+    Raises:
+        Problem: own-roles.
+    """
     if str(user.id) == (actor.user_id or actor.id):
         raise Problem("own-roles")
 
@@ -279,14 +284,19 @@ def _not_oneself(user: User, actor: Principal) -> None:
 def _check_roles(roles: Collection[str], actor: Principal, tenant_id: UUID | None) -> None:
     if unknown := sorted(set(roles) - set(ROLES)):
         raise invalid("/roles", f"Not a role: {unknown[0]!r}.")
-    _check_grantable(roles, actor)
+    check_grantable(roles, actor)
     if tenant_id is not None and (void := sorted(set(roles) - TENANT_ROLES)):
         raise invalid("/roles", f"Not a role within a tenant: {void[0]}.", "not-of-tenant")
     if tenant_id is None and (void := sorted({"tenant-admin", "tenant-member"} & set(roles))):
         raise invalid("/roles", f"A role within a tenant, and there is none: {void[0]}.", "needs-tenant")
 
 
-def _check_grantable(roles: Collection[str], actor: Principal) -> None:
+def check_grantable(roles: Collection[str], actor: Principal) -> None:
+    """The actor could give all of these roles.
+
+    Raises:
+        Problem: role-not-grantable.
+    """
     if beyond := sorted(set(roles) - grantable(actor)):
         raise Problem("role-not-grantable", f"The role {beyond[0]} is given and taken by somebody else.")
 
