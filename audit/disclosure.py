@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from audit.models import Event
 from kvconsole.infra import keystore
 from kvcore.keys import subkey
+from kvcore.leaf import PII
 
 SHREDDED, SEALED, ALTERED = "shredded", "sealed", "altered"
 """In the place of personal data: nobody can read it any more; the reader may not; it is not what was sealed."""
@@ -61,7 +62,7 @@ def shown(event: Event, *, opened: bool) -> Any:
         opened: whether the reader may see it.
     """
     if event.pii_ct is None:
-        return None
+        return SHREDDED if event.flags & PII else None
     found = disclosed(event)
     if isinstance(found, Disclosed):
         return json.loads(found.text) if opened else SEALED

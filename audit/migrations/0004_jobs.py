@@ -6,7 +6,7 @@ from kvconsole.infra.sql import audited, protect, script, tenant_keys
 
 
 class Migration(migrations.Migration):
-    dependencies = [("audit", "0002_approvals")]
+    dependencies = [("audit", "0003_log")]
 
     operations = [
         migrations.CreateModel(

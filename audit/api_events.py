@@ -1,0 +1,138 @@
+"""REST of the log: its events, its checkpoint, proofs, and how it stands.
+
+Whoever reads events leaves one: which events were asked for, and how many came.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpResponse
+from django.urls import URLPattern
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from audit import selectors, signing
+from audit.bodies import QUERY, CheckpointOut, EventOut, EventQuery, StateOut, event_answer, filter_of
+from audit.export.making import told
+from audit.models import Event
+from audit.proving import checkpoint_now, proof_of
+from audit.services import portable, record
+from audit.tree import log_state
+from kvconsole.infra.access import ANY, Principal, audited, counted, current_principal, route
+from kvconsole.infra.calls import call, page_of
+from kvconsole.infra.rest import Problem
+
+READERS = ("auditor", "operator", "tenant-admin", "tenant-member")
+STATE_READERS = ("viewer", "operator", "destructive-operator", "approver", "auditor")
+REFUSALS = ("validation-failed", "out-of-range", "unstorable-text", "unknown-field")
+
+
+class Events(APIView):
+    """The log."""
+
+    @call("audit_events_list", answer=EventOut, page=True, query=QUERY, refusals=REFUSALS)
+    def get(self, request: Request) -> Response:
+        """A page of events, newest first; a tenant's people see the tenant's own."""
+        asked = _query(request)
+        actor, rows = _actor(), selectors.selected(filter_of(asked))
+
+        def views(found: list[Event]) -> list[Any]:
+            return selectors.event_views(found, reader=actor)
+
+        answer = page_of(
+            rows, request, key=("time_us", "id"), name="audit.events", item=event_answer, views=views, newest=True
+        )
+        _searched(actor, asked, len(answer.data["items"]))
+        return answer
+
+
+class EventDetail(APIView):
+    """One event of the log."""
+
+    @call("audit_events_get", answer=EventOut)
+    def get(self, request: Request, event_id: UUID) -> Response:
+        """The event, with its place in the log."""
+        actor, found = _actor(), selectors.event(event_id)
+        if found is None:
+            raise Problem("not-found")
+        (view,) = selectors.event_views([found], reader=actor)
+        _searched(actor, {"event": str(event_id)}, 1)
+        return Response(event_answer(view))
+
+
+class Checkpoint(APIView):
+    """The signed size of the log."""
+
+    @call("audit_checkpoint", answer=CheckpointOut, refusals=("not-signed",))
+    def get(self, request: Request) -> Response:
+        """The newest checkpoint, and the public keys to check it with."""
+        newest = checkpoint_now()
+        keys = signing.public_keys()
+        named = [keys.log, keys.export] if isinstance(keys, signing.PublicKeys) else None
+        return Response(dict(portable(newest._asdict() | {"keys": named})))
+
+
+class Proof(APIView):
+    """That an event is in the log."""
+
+    @call("audit_proofs_get", answer=str, media="text/plain", refusals=("not-sequenced", "not-signed"))
+    def get(self, request: Request, event_id: UUID) -> HttpResponse:
+        """A proof file (`tlog-proof@v1`), to be checked offline with the event's body."""
+        found = selectors.event(event_id)
+        if found is None:
+            raise Problem("not-found")
+        return HttpResponse(proof_of(found.id), content_type="text/plain; charset=utf-8")
+
+
+class State(APIView):
+    """How the log stands."""
+
+    @call("audit_state", answer=StateOut)
+    def get(self, request: Request) -> Response:
+        """Sizes, what waits, signer, witness, findings, and what is to be doubted."""
+        return Response(dict(portable(log_state()._asdict() | {"doubts": signing.doubts()})))
+
+
+def _query(request: Request) -> dict[str, Any]:
+    given = {name: value for name, value in request.query_params.items() if name not in ("limit", "cursor")}
+    found = EventQuery(data=given)
+    found.is_valid(raise_exception=True)
+    return dict(found.validated_data)
+
+
+def _searched(actor: Principal, asked: dict[str, Any], count: int) -> None:
+    """The search is an event; names that somebody typed are sealed in it."""
+    span = {name: asked[name] for name in ("from", "to") if asked.get(name)}
+    named = {name: asked[name] for name in ("actor", "object", "request_id") if asked.get(name)}
+    record(
+        event_type="log.searched",
+        outcome="success",
+        actor=actor,
+        tenant_id=actor.tenant_id,
+        object_kind="log",
+        object_id="",
+        body={"range": span, "filters": told(_words(asked, but=span)), "records": count},
+        pii={"filters": named} if named else None,
+    )
+
+
+def _words(asked: dict[str, Any], *, but: Sequence[str] | dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in asked.items() if name not in but}
+
+
+def _actor() -> Principal:
+    principal = current_principal()
+    if principal is None:
+        raise Problem("not-authenticated")
+    return principal
+
+
+urlpatterns: list[URLPattern] = [
+    route("audit/events", Events.as_view(), "audit-events", GET=audited(*READERS)),
+    route("audit/events/<uuid:event_id>", EventDetail.as_view(), "audit-event", GET=audited(*READERS)),
+    route("audit/checkpoint", Checkpoint.as_view(), "audit-checkpoint", GET=counted(ANY)),
+    route("audit/proofs/<uuid:event_id>", Proof.as_view(), "audit-proof", GET=counted(*READERS)),
+    route("audit/state", State.as_view(), "audit-state", GET=counted(*STATE_READERS)),
+]

@@ -1,0 +1,154 @@
+"""Decides how the files of a bundle grow on disk: deflated slice by slice, and the same bytes whoever resumes them.
+
+Each slice is deflated by itself and ends at a byte: a file that was cut back to the end of a slice goes on as if
+nothing had been. What a zip says of a file (its hashes, both sizes) is kept as it grows and made again when it resumes.
+"""
+
+import hashlib
+import os
+import shutil
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+LEVEL = 1
+"""zlib's; most of a record is hashes, which no level makes smaller."""
+LIMIT = 2**32 - 1
+CHUNK = 1 << 20
+_LOCAL = struct.Struct("<4sHHHHHIIIHH")
+_CENTRAL = struct.Struct("<4sHHHHHHIIIHHHHHII")
+_END = struct.Struct("<4sHHHHIIH")
+_DATE, _MODE = 0x0021, 0x81A40000
+
+
+class TooLarge(ValueError):
+    """A file or the bundle reaches 4 GiB; a larger export is several bundles."""
+
+
+class Entry(NamedTuple):
+    """One file of a zip: stored (`content`), or deflated beforehand (`packed`)."""
+
+    name: str
+    size: int
+    crc: int
+    sha256: str
+    rows: int | None = None
+    content: bytes = b""
+    packed: Path | None = None
+    packed_size: int = 0
+    packed_sha256: str = ""
+
+    def described(self) -> dict[str, Any]:
+        """As the manifest says it."""
+        found: dict[str, Any] = {"bytes": self.size, "path": self.name, "sha256": self.sha256}
+        if self.packed is not None:
+            found["packed"] = {"bytes": self.packed_size, "sha256": self.packed_sha256}
+        return found if self.rows is None else found | {"rows": self.rows}
+
+
+def stored(name: str, content: bytes, rows: int | None = None) -> Entry:
+    """A small file, as it is."""
+    return Entry(name, len(content), zlib.crc32(content), hashlib.sha256(content).hexdigest(), rows, content)
+
+
+class Part:
+    """A file that grows in slices."""
+
+    def __init__(self, path: Path, *, upto: int = 0) -> None:
+        """The file as it was when `upto` packed bytes were in it; what came after is gone."""
+        self.path, self.size, self.packed_size, self.crc = path, 0, upto, 0
+        self._sha, self._packed_sha = hashlib.sha256(), hashlib.sha256()
+        self._file: IO[bytes] = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 (it grows for minutes)
+        self._file.truncate(upto)
+        if upto:
+            self._reread()
+        self._file.seek(upto)
+
+    def add(self, data: bytes) -> None:
+        """One slice more."""
+        packer = zlib.compressobj(LEVEL, zlib.DEFLATED, -15)
+        self._append(data, packer.compress(data) + packer.flush(zlib.Z_FULL_FLUSH))
+
+    def sync(self) -> int:
+        """All of it is on disk; how many packed bytes that is."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return self.packed_size
+
+    def close(self) -> None:
+        """Nothing is written any more."""
+        self._file.close()
+
+    def entry(self, name: str, rows: int | None = None) -> Entry:
+        """The finished file as a part of the zip."""
+        self._append(b"", zlib.compressobj(LEVEL, zlib.DEFLATED, -15).flush(zlib.Z_FINISH))
+        self.sync()
+        self.close()
+        return Entry(
+            name, self.size, self.crc, self._sha.hexdigest(), rows, b"", self.path, self.packed_size,
+            self._packed_sha.hexdigest(),
+        )  # fmt: skip
+
+    def _append(self, data: bytes, packed: bytes) -> None:
+        self._file.write(packed)
+        self._count(data, packed)
+        self.packed_size += len(packed)
+        if self.size > LIMIT or self.packed_size > LIMIT:
+            raise TooLarge(self.path.name)
+
+    def _count(self, data: bytes, packed: bytes) -> None:
+        self.size += len(data)
+        self.crc = zlib.crc32(data, self.crc)
+        self._sha.update(data)
+        self._packed_sha.update(packed)
+
+    def _reread(self) -> None:
+        self._file.seek(0)
+        reader = zlib.decompressobj(-15)
+        while packed := self._file.read(CHUNK):
+            self._count(reader.decompress(packed), packed)
+
+
+def write_zip(path: Path, entries: Sequence[Entry]) -> None:
+    """The file is a zip of these entries, on disk, in the one form that `docs/bundle.md` allows.
+
+    Raises:
+        TooLarge: it would reach 4 GiB; there is no file.
+    """
+    part = path.with_suffix(".part")
+    with part.open("wb") as out:
+        offsets = []
+        for entry in entries:
+            offsets.append(out.tell())
+            name = entry.name.encode()
+            head = (*_shared(entry), len(name), 0)
+            out.write(_LOCAL.pack(b"PK\x03\x04", 20, 0, *head) + name)
+            if entry.packed is None:
+                out.write(entry.content)
+            else:
+                with entry.packed.open("rb") as source:
+                    shutil.copyfileobj(source, out, CHUNK)
+            if out.tell() > LIMIT:
+                part.unlink()
+                raise TooLarge(path.name)
+        directory = b"".join(_central(entry, offset) for entry, offset in zip(entries, offsets, strict=True))
+        count, at = len(entries), out.tell()
+        out.write(directory + _END.pack(b"PK\x05\x06", 0, 0, count, count, len(directory), at, 0))
+        out.flush()
+        os.fsync(out.fileno())
+    part.rename(path)
+
+
+def _shared(entry: Entry) -> tuple[int, ...]:
+    """Method, time, date, CRC and sizes: the same in both places."""
+    deflated = entry.packed is not None
+    return 8 if deflated else 0, 0, _DATE, entry.crc, entry.packed_size if deflated else entry.size, entry.size
+
+
+def _central(entry: Entry, offset: int) -> bytes:
+    name = entry.name.encode()
+    return _CENTRAL.pack(
+        b"PK\x01\x02", 0x0314, 20, 0, *_shared(entry), len(name), 0, 0, 0, 0, _MODE, offset
+    ) + name  # fmt: skip
