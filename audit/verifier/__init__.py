@@ -1,0 +1,1 @@
+"""The offline verifier: one file that needs nothing of this project."""
