@@ -19,7 +19,8 @@ def test_what_has_no_one_reading_is_refused(raw):
 @pytest.mark.parametrize(
     "raw",
     [b'{"b":1,"a":2}', b'{"a": 1}', b'{"a":1.0}', b'{"a":1e3}', b'{"a":"\\u0061"}', b"[]", b"1",
-     b'{"a":9007199254740993}', b'{"a":1}\n', b'{"a":"\\ud800"}', b'{"a":-0}', b'{"a":1e400}', b'{"a":' + b"[" * 990 + b"]" * 990 + b"}"],
+     b'{"a":9007199254740993}', b'{"a":1}\n', b'{"a":"\\ud800"}', b'{"a":-0}', b'{"a":1e400}',
+     b'{"a":' + b"[" * 990 + b"]" * 990 + b"}"],
 )  # fmt: skip
 def test_what_is_not_canonical_is_refused(raw):
     with pytest.raises(ValueError):  # noqa: PT011

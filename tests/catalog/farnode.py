@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -98,22 +99,20 @@ class FarNode:
 
 
 class RunningSigner:
-    """`manage.py signer` as a process, without any database setting."""
+    """`manage.py signer` as a process over what is in a directory, without any database setting."""
 
-    def __init__(self, directory):
-        self.token, self.key_file = "t" * 40, directory / "command.key"
+    token, log_token = "t" * 40, "g" * 40
+
+    def __init__(self, directory, *, env=None):
+        """`env`: instead of an environment of its own, with port and tokens."""
+        self.key_file = directory / "command.key"
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.port = s.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.log_token = "g" * 40
-        env = {"PATH": os.environ["PATH"], "KVC_ENV": "test", "KVC_SIGNER_TOKEN": self.token,
-               "KVC_SIGNER_LOG_TOKEN": self.log_token, "KVC_COMMAND_KEY_FILE": str(self.key_file),
-               "KVC_LOG_KEY_FILE": str(directory / "log.key"), "KVC_EXPORT_KEY_FILE": str(directory / "export.key"),
-               "KVC_SIGNER_STATE": str(directory / "signer.json")}  # fmt: skip
         self.process = subprocess.Popen(
-            [sys.executable, "manage.py", "signer", "--port", str(self.port)], cwd=CLONE, env=env,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [sys.executable, "manage.py", "signer", "--port", str(self.port)], cwd=CLONE,
+            env=env or self.env(directory), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
@@ -121,10 +120,35 @@ class RunningSigner:
                 assert json.load(urllib.request.urlopen(f"{self.url}/healthz", timeout=2)) == {"ok": True}
                 return
             except OSError:
-                assert self.process.poll() is None, self.process.stdout.read()
+                if self.process.poll() is not None:
+                    raise AssertionError(self.process.communicate()[0].decode()) from None
                 time.sleep(0.05)
         raise AssertionError("the signer did not answer")
 
-    def close(self):
-        self.process.terminate()
+    @classmethod
+    def env(cls, directory):
+        return {
+            "PATH": os.environ["PATH"], "KVC_ENV": "test", "KVC_SIGNER_TOKEN": cls.token,
+            "KVC_SIGNER_LOG_TOKEN": cls.log_token, "KVC_COMMAND_KEY_FILE": str(directory / "command.key"),
+            "KVC_LOG_KEY_FILE": str(directory / "log.key"), "KVC_EXPORT_KEY_FILE": str(directory / "export.key"),
+            "KVC_SIGNER_STATE": str(directory / "signer.json"),
+        }  # fmt: skip
+
+    def ask(self, path, body=None, token=None):
+        """Status and body of one request; GET where there is no body."""
+        headers = {"Authorization": f"Bearer {self.token if token is None else token}"}
+        raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        try:
+            with urllib.request.urlopen(urllib.request.Request(self.url + path, raw, headers), timeout=5) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as e:
+            with e:
+                return e.code, json.load(e)
+
+    def head(self, asked):
+        """The answer to the keeper of the log."""
+        return self.ask("/v1/checkpoint", asked, self.log_token)
+
+    def close(self, *, kill=False):
+        (self.process.kill if kill else self.process.terminate)()
         self.process.communicate(timeout=10)
