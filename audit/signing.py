@@ -203,6 +203,8 @@ def _is_own(family: int, address: object) -> bool:
 
 
 def _asked(method: str, path: str, body: msgspec.Struct | None, token: str, kind: type[Word]) -> Word | NotAnswered:
+    if not token:
+        return NotAnswered("signer-unavailable", "this process has no token for that")
     content = msgspec.json.encode(body) if body is not None else None
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     try:
