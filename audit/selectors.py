@@ -22,6 +22,7 @@ from audit.models import Event, Job, Webhook
 from audit.registry import TYPES
 from kvconsole.infra.access import FLEET_PLANE, Principal, plane
 from kvconsole.infra.sql import PLATFORM
+from kvcore.leaf import PII
 
 OUTCOMES = ("unknown", "success", "failure", "denied")
 FLAGS = {1: "personal_data", 2: "agent_signed", 4: "break_glass", 8: "late", 16: "approval", 32: "restore"}
@@ -31,7 +32,7 @@ _REF = re.compile(r"[0-9a-f]{32}")
 _LEAVES = "SELECT event, idx, hash FROM audit_leaf WHERE event = ANY(%s)"
 _COLUMNS = (
     *("id", "event_id", "event_type", "time_us", "tenant_id", "tenant_ref", "actor_ref", "outcome", "flags"),
-    *("producer_id", "producer_seq", "body", "body_hash", "pii_ct", "pii_commit", "pii_key", "object_kind"),
+    *("producer_id", "producer_seq", "body", "body_hash", "pii_commit", "object_kind"),
     *("object_id", "request_id"),
 )
 
@@ -153,8 +154,9 @@ def event(event_id: UUID) -> Event | None:
     """One event that the current plane shows. Index: audit_event_uuid; ids hold their time, so one month is asked."""
     at = (event_id.int >> 80) * 1000
     near = {"time_us__gte": at - 86_400_000_000, "time_us__lt": at + 86_400_000_000}
-    found = Event.objects.filter(event_id=event_id, **near).first() if event_id.version == 7 else None
-    return found or Event.objects.filter(event_id=event_id).first()
+    rows = Event.objects.only(*_COLUMNS).filter(event_id=event_id)
+    found = rows.filter(**near).first() if event_id.version == 7 else None
+    return found or rows.first()
 
 
 def places(ids: Collection[int]) -> dict[int, Place]:
@@ -169,15 +171,18 @@ def places(ids: Collection[int]) -> dict[int, Place]:
 def event_views(rows: Sequence[Event], *, reader: Principal) -> list[EventView]:
     """The events as they are shown; one query for all their places."""
     found, opened = places([row.id for row in rows]), reader.may("auditor")
-    return [event_view(row, found.get(row.id), opened=opened) for row in rows]
+    there = {row.id: row.time_us for row in rows if row.flags & PII} if opened else {}
+    sealed = disclosure.sealed_of(there)
+    return [event_view(row, found.get(row.id), sealed.get(row.id), opened=opened) for row in rows]
 
 
-def event_view(row: Event, place: Place | None, *, opened: bool) -> EventView:
+def event_view(row: Event, place: Place | None, sealed: disclosure.Sealed | None, *, opened: bool) -> EventView:
     """One event as it is shown.
 
     Args:
         row: the event.
         place: where it is in the log.
+        sealed: its personal data, where it was asked for.
         opened: whether its personal data is shown.
     """
     raw = bytes(row.body or b"")
@@ -204,7 +209,7 @@ def event_view(row: Event, place: Place | None, *, opened: bool) -> EventView:
         producer_seq=row.producer_seq,
         data=body.get("data", {}) if raw else None,
         body_hash=bytes(row.body_hash).hex(),
-        personal=disclosure.shown(row, opened=opened),
+        personal=disclosure.shown(row, sealed, opened=opened),
     )
 
 

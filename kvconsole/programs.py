@@ -41,8 +41,8 @@ _CELERY = (*_QUIET_ROOT, "-m", "celery", "--app", "kvconsole", "--quiet")
 PROGRAMS: Mapping[str, Program] = {
     "web": Program(
         ("-m", "kvconsole.web", "--port", "{port}"),
-        roles=("operator", "tenant", "router"),
-        secrets=("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN", "KVC_KEYSTORE_DIR", "KVC_SPOOL_DIR"),
+        roles=("operator", "tenant", "router", "audit"),
+        secrets=("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN", "KVC_KEYSTORE_DIR", "KVC_SPOOL_DIR", "KVC_EXPORT_DIR"),
         ready="/healthz",
     ),
     "ingest": Program(
@@ -73,8 +73,8 @@ PROGRAMS: Mapping[str, Program] = {
     "worker": Program(
         (*_CELERY, "worker", "--pool", "threads", "--concurrency", "4", "--loglevel", "warning", "--without-gossip",
          "--without-mingle"),
-        roles=("operator", "tenant"),
-        secrets=("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN", "KVC_KEYSTORE_DIR", "KVC_SPOOL_DIR"),
+        roles=("operator", "tenant", "audit"),
+        secrets=("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN", "KVC_KEYSTORE_DIR", "KVC_SPOOL_DIR", "KVC_EXPORT_DIR"),
     ),
     "beat": Program(
         (*_CELERY, "beat", "--loglevel", "warning", "--schedule", "{state}/beat"),
@@ -118,6 +118,7 @@ class Site:
             "KVC_WITNESS_STATE": str(state / "witness.sqlite3"),
             "KVC_KEYSTORE_DIR": str(state / "keys"),
             "KVC_SPOOL_DIR": str(state / "spool"),
+            "KVC_EXPORT_DIR": str(state / "exports"),
         }
 
     def url(self, name: str) -> str:

@@ -23,6 +23,7 @@ from audit.registry import TYPES
 from audit.selectors import EventFilter
 from audit.services import record
 from audit.tree import node_reader
+from kvconsole.infra import sql
 from kvconsole.infra.access import FLEET_PLANE
 from kvconsole.infra.leases import Lease
 from kvcore.proofs import inclusion
@@ -51,6 +52,7 @@ class Making:
         self.size: int = self.params["size"]
         self.format: str = self.params["format"]
         self.until = time.monotonic() + WORK_SECONDS
+        self.sealed = sql.connect("audit")
 
     def run(self) -> str:
         """All that can be done now is done: `done`, `more` (of it later) or the code of what it waits for.
@@ -62,6 +64,10 @@ class Making:
         note = bundle.checkpoint_note(self.size)
         if note is None:
             return "not-signed"
+        with self.sealed:
+            return self._run(note)
+
+    def _run(self, note: str) -> str:
         selection = self._selection()
         if self.job.position["at"] == "records" and not self._records(selection, note):
             return "more"
@@ -96,9 +102,7 @@ class Making:
             for part in grown.values():
                 stack.callback(part.close)
             while at["next"] < selection.count:
-                found = records.read(
-                    selection.slice(at["next"], SLICE), reader=self.reader, opened=self.params["personal_data"]
-                )
+                found = self._read(selection, at["next"], opened=self.params["personal_data"])
                 if at["next"] == 0 and self.format == "csv":
                     grown[names[1]].add(csvrows.header())
                 grown["events.jsonl"].add(jsonl.lines(found, path=path))
@@ -117,12 +121,15 @@ class Making:
         self._keep(position=at | {"at": "finish"}, done=at["next"])
         return True
 
+    def _read(self, selection: Selection, start: int, *, opened: bool) -> list[records.Record]:
+        return records.read(selection.slice(start, SLICE), reader=self.reader, opened=opened, sealed=self.sealed)
+
     def _part(self, name: str) -> Path:
         return self.place / name.replace("/", "_")
 
     def _slices(self, selection: Selection) -> Iterator[Sequence[records.Record]]:
         for start in range(0, selection.count, SLICE):
-            yield records.read(selection.slice(start, SLICE), reader=self.reader, opened=False)
+            yield self._read(selection, start, opened=False)
             if start % (20 * SLICE) == 0:
                 self._keep()
 

@@ -5,10 +5,10 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+import psycopg
 from django.db import connections
 
-from audit.disclosure import ALTERED, SEALED, SHREDDED, Disclosed, disclosed
-from audit.models import Event
+from audit.disclosure import ALTERED, SEALED, SHREDDED, Disclosed, Sealed, sealed_of, unsealed
 from kvconsole.infra import keystore
 from kvconsole.infra.access import FLEET_PLANE, Principal, plane, tenant_context
 from kvcore.leaf import PII
@@ -17,7 +17,7 @@ _LEAVES = "SELECT idx, event, time_us, hash, data FROM audit_leaf WHERE idx = AN
 _RUN = "SELECT idx, event, time_us, hash, data FROM audit_leaf WHERE idx BETWEEN %s AND %s ORDER BY idx"
 _EVENTS = (
     "SELECT id, event_id, event_type, time_us, tenant_ref, actor_ref, outcome, flags, producer_id, producer_seq, body,"
-    " object_kind, object_id, request_id, pii_ct, pii_key FROM audit_event"
+    " object_kind, object_id, request_id FROM audit_event"
     " WHERE id = ANY(%s) AND time_us BETWEEN %s AND %s"
 )
 
@@ -50,13 +50,16 @@ class Record(msgspec.Struct, frozen=True):
     """Opened, `sealed` or `shredded`; None: it has none."""
 
 
-def read(indexes: Sequence[int], *, reader: Principal, opened: bool) -> list[Record]:
+def read(
+    indexes: Sequence[int], *, reader: Principal, opened: bool, sealed: psycopg.Connection[Any]
+) -> list[Record]:
     """The records at these places, in their order.
 
     Args:
         indexes: places in the log, ascending.
         reader: as whom; what its tenant may not see is missing.
         opened: with personal data that can still be read.
+        sealed: a connection as kv_audit, for the columns that only it sees.
 
     Raises:
         Missing: a place has no leaf, or a leaf no event that the reader may see.
@@ -72,7 +75,8 @@ def read(indexes: Sequence[int], *, reader: Principal, opened: bool) -> list[Rec
     with tenant_context(reader):
         rows = _rows(plane(), _EVENTS, ([leaf[1] for leaf in leaves], min(times), max(times)))
     events = {row[0]: row for row in rows}
-    return [_record(leaf, events.get(leaf[1]), opened) for leaf in leaves]
+    kept = sealed_of({row[0]: row[3] for row in rows if row[7] & PII}, sealed)
+    return [_record(leaf, events.get(leaf[1]), kept.get(leaf[1]), opened) for leaf in leaves]
 
 
 def _rows(alias: str, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -82,14 +86,13 @@ def _rows(alias: str, statement: str, parameters: Sequence[Any]) -> list[tuple[A
         return found
 
 
-def _record(leaf: tuple[Any, ...], row: tuple[Any, ...] | None, opened: bool) -> Record:
+def _record(leaf: tuple[Any, ...], row: tuple[Any, ...] | None, kept: Sealed | None, opened: bool) -> Record:
     if row is None:
         raise Missing(f"the leaf {leaf[0]} has no event")
     _, event_id, event_type, time_us, tenant_ref, actor_ref, *_ = row
-    if row[14] is not None:
-        personal: Disclosed | str | None = _personal(bytes(row[14]), bytes(row[15]), event_id, opened)
-    else:
-        personal = SHREDDED if row[7] & PII else None  # went with its body
+    personal: Disclosed | str | None = None
+    if row[7] & PII:
+        personal = _personal(kept, event_id, opened) if kept else SHREDDED  # it went with its body
     return Record(
         index=leaf[0],
         hash=bytes(leaf[3]),
@@ -111,12 +114,12 @@ def _record(leaf: tuple[Any, ...], row: tuple[Any, ...] | None, opened: bool) ->
     )
 
 
-def _personal(sealed: bytes, key: bytes, event_id: UUID, opened: bool) -> Disclosed | str:
+def _personal(kept: Sealed, event_id: UUID, opened: bool) -> Disclosed | str:
     if opened:
-        found = disclosed(Event(pii_ct=sealed, pii_key=key, event_id=event_id))
-        return SEALED if found in (None, ALTERED) else found or SEALED
+        found = unsealed(kept, event_id)
+        return SEALED if found == ALTERED else found
     try:
-        keystore.keystore().secret(f"subject-{key.hex()}")
+        keystore.keystore().secret(f"subject-{kept.key.hex()}")
     except keystore.KeyMissing:
         return SHREDDED
     return SEALED
