@@ -3,11 +3,9 @@
 
 One file, standard library only (`cryptography` is used where it is there): copy it, read it, run it with Python 3.9 or
 later. Formats and the order of the checks: docs/bundle.md. Nothing is written, unpacked or asked of a network.
-
     kvc_verify.py bundle FILE|DIR --keys keys.txt
     kvc_verify.py proof FILE --body BODY --key VKEY
     kvc_verify.py consistency OLD NEW --proof FILE --key VKEY
-
 Exit: 0 valid, 1 invalid, 2 malformed or wrong usage, 3 incomplete (nothing is wrong, something is missing).
 """
 # fmt: off
@@ -15,7 +13,6 @@ Exit: 0 valid, 1 invalid, 2 malformed or wrong usage, 3 incomplete (nothing is w
 from __future__ import annotations
 
 import argparse
-import base64
 import binascii
 import contextlib
 import hashlib
@@ -24,19 +21,17 @@ import json
 import math
 import os
 import re
-import stat
 import struct
 import sys
 import zlib
 from array import array
-from collections import namedtuple
-from collections.abc import Iterable, Iterator
+from collections import defaultdict, namedtuple
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 EXITS = {"valid": 0, "invalid": 1, "malformed": 2, "incomplete": 3}
 MOST_SMALL, MOST_LINE, MOST_FILES, MOST_UNPACKED = 4 << 20, 4 << 20, 64, 64 << 30
 CLOCK_BACK_US, CHUNK = 5_000_000, 1 << 18
-
 class Wrong(Exception):
     """Something is not as it was signed; `code` says what, `place` where."""
     def __init__(self, code: str, detail: str = "", **place: Any) -> None:
@@ -55,20 +50,17 @@ def at(**place: Any) -> Iterator[None]:
         e.place = {**place, **e.place}
         raise
 
-def need(true: Any, code: str, detail: str = "", **place: Any) -> None:
+def need(true: Any, code: str, detail: str = "", wrong: type[Wrong] = Wrong, **place: Any) -> None:
     """Else something is wrong."""
     if not true:
-        raise Wrong(code, detail, **place)
+        raise wrong(code, detail, **place)
 
 # --- plain forms -----------------------------------------------------------------------------------------------------
-
-NUMBER = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
-
+NUMBER = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
 def number(text: str) -> int:
-    """A decimal number below 2^63, written in the one way there is."""
-    found = int(text) if NUMBER.fullmatch(text) else 1 << 63
-    need(found < 1 << 63, "number", "a decimal number below 2^63 is wanted")
-    return found
+    """A decimal number below 10^18, written in the one way there is."""
+    need(NUMBER.fullmatch(text), "number", "a decimal number is wanted")
+    return int(text)
 
 def unb64(text: str, length: int = -1) -> bytes:
     """Bytes of base64, written in the one way there is."""
@@ -100,11 +92,7 @@ def _number(text: str) -> Any:
         raise ValueError("a number is too large")
     return found
 
-def _constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
-
-DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=_constant)
-
+DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=_number)
 def json_at(text: str, start: int) -> tuple[Any, int]:
     """The JSON value that begins at a place, and where it ends."""
     try:
@@ -131,19 +119,14 @@ def printable(value: Any) -> str:
     return "".join(c if c.isprintable() else "�" for c in str(value))[:300]
 
 # --- Ed25519 (RFC 8032), verifying only: no secrets, so nothing to keep from a clock ----------------------------------
-
 P, L = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
 D, ROOT_M1 = -121665 * pow(121666, P - 2, P) % P, pow(2, (P - 1) // 4, P)
 Point = tuple[int, int, int, int]
-
 def _x_of(y: int, sign: int) -> int | None:
     square = (y * y - 1) * pow(D * y * y + 1, P - 2, P) % P
     x = pow(square, (P + 3) // 8, P)
-    if x * x % P != square:
-        x = x * ROOT_M1 % P
-    if x * x % P != square or (x == 0 and sign):
-        return None
-    return P - x if x & 1 != sign else x
+    x = x if x * x % P == square else x * ROOT_M1 % P
+    return None if x * x % P != square or (x == 0 and sign) else P - x if x & 1 != sign else x
 
 def _add(p: Point, q: Point) -> Point:
     a, b = (p[1] - p[0]) * (q[1] - q[0]) % P, (p[1] + p[0]) * (q[1] + q[0]) % P
@@ -154,7 +137,6 @@ def _add(p: Point, q: Point) -> Point:
 BASE_Y = 4 * pow(5, P - 2, P) % P
 BASE_X = _x_of(BASE_Y, 0) or 0
 BASE: Point = (BASE_X, BASE_Y, 1, BASE_X * BASE_Y % P)
-
 def ed25519_slow(public: bytes, signature: bytes, message: bytes) -> bool:
     """Whether the signature is good; a few milliseconds."""
     y, s = int.from_bytes(public, "little"), int.from_bytes(signature[32:], "little")
@@ -176,20 +158,16 @@ def ed25519_slow(public: bytes, signature: bytes, message: bytes) -> bool:
 def ed25519(public: bytes, signature: bytes, message: bytes) -> bool:
     """Whether the signature is good."""
     try:
-        from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     except ImportError:
         return ed25519_slow(public, signature, message)
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
-    except (InvalidSignature, ValueError):
+        return Ed25519PublicKey.from_public_bytes(public).verify(signature, message) is None
+    except Exception:  # InvalidSignature, or what cannot be a key: nothing but a good signature is good
         return False
-    return True
 
 # --- the tree (RFC 6962) and the leaf ---------------------------------------------------------------------------------
-
 EMPTY_ROOT = hashlib.sha256(b"").digest()
-
 def node_hash(left: bytes, right: bytes) -> bytes:
     """The hash over two subtrees."""
     return hashlib.sha256(b"\x01" + left + right).digest()
@@ -226,7 +204,6 @@ class Run:
         levels = [level for level in range(63, -1, -1) if first >> level & 1]
         need(len(levels) == len(left), "edges", f"{len(levels)} subtrees stand left, not {len(left)}", field="left")
         self.size, self.stack = first, [(level, left[n]) for n, level in enumerate(levels)]
-
     def append(self, found: bytes, level: int = 0) -> None:
         """The next subtree stands in the tree."""
         self.size += 1 << level
@@ -235,7 +212,6 @@ class Run:
             found = sha256(b"\x01" + stack.pop()[1] + found).digest()
             level += 1
         stack.append((level, found))
-
     def root(self, size: int, right: list[bytes]) -> bytes:
         """The root of the whole tree, with what stands right of the run."""
         for one in right:
@@ -253,16 +229,14 @@ Leaf = namedtuple("Leaf", "magic version event_type log_index time_us event_id t
                           " producer_id producer_seq body_hash pii_commit")
 OUTCOMES = ("unknown", "success", "failure", "denied")
 FLAG_PII, FLAG_LATE, NO_PII = 1, 8, bytes(32)
-
 def leaf_of(data: bytes) -> Leaf:
     """What the 148 bytes of a leaf say."""
     if len(data) != LEAF.size:
         raise Wrong("length", f"{len(data)} bytes, not {LEAF.size}", field="leaf")
     found = Leaf._make(LEAF.unpack(data))
-    if found.magic != b"KVAL" or found.version != 1:
-        raise Wrong("leaf", "magic or version", field="leaf")
-    if found.outcome > 3 or found.flags > 63 or bool(found.flags & FLAG_PII) != (found.pii_commit != NO_PII):
-        raise Wrong("leaf", "outcome or flags", field="leaf")
+    flagged = bool(found.flags & FLAG_PII) == (found.pii_commit != NO_PII)
+    if found.magic != b"KVAL" or found.version != 1 or found.outcome > 3 or found.flags > 63 or not flagged:
+        raise Wrong("leaf", "magic, version, outcome or flags", field="leaf")
     return found
 
 def body_hash(body: bytes) -> bytes:
@@ -284,11 +258,9 @@ def pii_state(text: str, leaf: Leaf) -> str:
         return "disclosed"
 
 # --- keys, notes and checkpoints (C2SP) -------------------------------------------------------------------------------
-
 Key = namedtuple("Key", "name kind public key_id")  # kind 1: Ed25519; 4: Ed25519 with a time, of a witness
 Note = namedtuple("Note", "text signatures first")  # signatures: (name, key id, the rest); first: their first line
 Head = namedtuple("Head", "origin size root note")
-
 def is_name(name: str) -> bool:
     """Whether a key may be called so."""
     return name != "" and "+" not in name and not any(c.isspace() or ord(c) < 32 for c in name)
@@ -359,23 +331,20 @@ class Trust:
     """The keys the caller named, or, where none were, those of the bundle itself."""
     def __init__(self, given: list[Key], report: Report) -> None:
         self.given, self.report, self.own = given, report, list[Key]()
-
     def of(self, origin: str, role: str) -> list[Key]:
         """The keys that may sign for a log in a role: log or export, or witness."""
-        def fits(key: Key) -> bool:
-            return key.kind == 1 and key.name == origin + ("/export" if role == "export" else "")
         if role == "witness":
             return [key for key in self.given or self.own if key.kind == 4]
-        keys = [key for key in self.given if fits(key)]
+        wanted = (origin + ("/export" if role == "export" else ""), 1)
+        keys = [key for key in self.given if key[:2] == wanted]
         need(keys or not self.given or role == "export", "another-log", f"no key that was given is of {origin}")
         if not keys:
-            keys = [key for key in self.own if fits(key)]
+            keys = [key for key in self.own if key[:2] == wanted]
             self.report.facts["keys"] = "bundle" if keys else "none"
             self.report.add("reasons", "keys-not-given", f"no key for {role} was given, so " + (
                 "the bundle's own was used: that proves only that it agrees with itself" if keys
                 else "no signature was checked"))
         return keys
-
     def head(self, data: bytes, file: str, quorum: int = 0, told: str = "log") -> Head:
         """A checkpoint that the log signed; what it says is told in the report."""
         with at(file=file):
@@ -385,17 +354,16 @@ class Trust:
             need(by or not keys, "unsigned", f"no known key of {found.origin} signed it")
         if len(witnesses) < quorum:
             self.report.add("reasons", "quorum", f"{len(witnesses)} known witnesses cosigned, not {quorum}", file=file)
-        self.report.facts[told] = {"origin": found.origin, "size": found.size, "signed_by": by,
-                                   "root": base64.b64encode(found.root).decode(), "witnesses": witnesses}
+        root = binascii.b2a_base64(found.root, newline=False).decode()
+        self.report.facts[told] = {
+            "origin": found.origin, "size": found.size, "root": root, "signed_by": by, "witnesses": witnesses}
         return found
 
 # --- the files of a bundle --------------------------------------------------------------------------------------------
-
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*", re.ASCII)
 LOCAL, CENTRAL, END = struct.Struct("<4sHHHHHIIIHH"), struct.Struct("<4sHHHHHHIIIHHHHHII"), struct.Struct("<4sHHHHIIH")
 ATTRIBUTES = 0o100644 << 16
 Entry = namedtuple("Entry", "start method crc packed size")
-
 def checked_name(name: str, others: Iterable[str]) -> str:
     """A name no file system does anything unexpected with, and no other file has."""
     need(len(name) <= 200 and NAME.fullmatch(name), "name", "it is no name of a bundle's file", file=printable(name))
@@ -405,19 +373,15 @@ def checked_name(name: str, others: Iterable[str]) -> str:
 class Zip:
     """A zip in the one form a bundle has; whatever differs from it is refused, byte by byte."""
     def __init__(self, path: str) -> None:
-        self.file = open(path, "rb")  # noqa: SIM115
-        self.bytes = self.file.seek(0, os.SEEK_END)
-        self.entries: dict[str, Entry] = {}
-        if self._read(0, 4) != b"PK\3\4" and self._read(max(0, self.bytes - END.size), 4) != b"PK\5\6":
-            raise Malformed("not-a-bundle", "it is no zip")
-        if self.bytes >= 1 << 32:
-            raise Malformed("too-large", "a bundle has less than 4 GiB")
+        self.path, self.bytes, self.entries = path, os.stat(path).st_size, dict[str, Entry]()
+        zipped = self._read(0, 4) == b"PK\3\4" or self._read(max(0, self.bytes - END.size), 4) == b"PK\5\6"
+        need(zipped, "not-a-bundle", "it is no zip", Malformed)
+        need(self.bytes < 1 << 32, "too-large", "a bundle has less than 4 GiB", Malformed)
         self._walk()
-
     def _read(self, start: int, length: int) -> bytes:
-        self.file.seek(start)
-        return self.file.read(length)
-
+        with open(self.path, "rb") as file:
+            file.seek(start)
+            return file.read(length)
     def _walk(self) -> None:
         here, directory = 0, []
         while (head := self._read(here, LOCAL.size))[:4] == b"PK\3\4" and len(head) == LOCAL.size:
@@ -439,13 +403,11 @@ class Zip:
             here += len(one)
         self._same(here, END.pack(b"PK\5\6", 0, 0, len(directory), len(directory), here - begin, begin, 0), "")
         need(here + END.size == self.bytes, "zip", "something follows after its end", byte=here + END.size)
-
     def _same(self, start: int, wanted: bytes, name: str) -> None:
         found = self._read(start, len(wanted))
         if found != wanted:
             bad = next((n for n, byte in enumerate(found) if byte != wanted[n]), len(found))
             raise Wrong("zip", f"it is not in the one form a bundle has, near {name or 'its end'}", byte=start + bad)
-
     def pieces(self, name: str) -> Iterator[bytes]:
         """The bytes of a file as the zip holds them."""
         here, left = self.entries[name].start, self.entries[name].packed
@@ -460,12 +422,12 @@ class Directory:
         for folder, folders, names in os.walk(path):
             for name in sorted(names + [one for one in folders if os.path.islink(os.path.join(folder, one))]):
                 whole = os.path.join(folder, name)
-                short, found = os.path.relpath(whole, path).replace(os.sep, "/"), os.lstat(whole)
-                need(stat.S_ISREG(found.st_mode) and len(self.entries) < MOST_FILES + 2, "directory", file=short)
-                self.entries[checked_name(short, self.entries)] = Entry(0, 0, 0, found.st_size, found.st_size)
-        if "manifest.json" not in self.entries:
-            raise Malformed("not-a-bundle", "no manifest.json in it")
-
+                short, plain = os.path.relpath(whole, path).replace(os.sep, "/"), not os.path.islink(whole)
+                plain = plain and os.path.isfile(whole) and len(self.entries) < MOST_FILES + 2
+                need(plain, "directory", "no plain file, or too many of them", file=short)
+                size = os.path.getsize(whole)
+                self.entries[checked_name(short, self.entries)] = Entry(0, 0, 0, size, size)
+        need("manifest.json" in self.entries, "not-a-bundle", "no manifest.json in it", Malformed)
     def pieces(self, name: str) -> Iterator[bytes]:
         """The bytes of a file."""
         with open(os.path.join(self.path, name), "rb") as file:
@@ -478,11 +440,7 @@ class Content:
         need(name in source.entries, "missing", "the file is not there", file=name)
         self.source, self.name, self.entry = source, name, source.entries[name]
         self.whole, self.packed, self.size, self.crc, self.fault = hashlib.sha256(), hashlib.sha256(), 0, 0, ""
-        self.stream = self._unpacked() if self.entry.method else self._stored()
-
-    def _stored(self) -> Iterator[bytes]:
-        yield from map(self._seen, self.source.pieces(self.name))
-
+        self.stream = self._unpacked() if self.entry.method else map(self._seen, source.pieces(name))
     def _unpacked(self) -> Iterator[bytes]:
         unpack = zlib.decompressobj(-15)
         try:
@@ -498,12 +456,10 @@ class Content:
             self.fault = self.fault or ("" if unpack.eof else "the packed bytes end too soon")
         except zlib.error:
             self.fault = "the packed bytes cannot be unpacked"
-
     def _seen(self, data: bytes) -> bytes:
         self.whole.update(data)
         self.size, self.crc = self.size + len(data), zlib.crc32(data, self.crc)
         return data
-
     def lines(self) -> Iterator[bytes]:
         """The lines, without their ends."""
         rest, count = b"", 0
@@ -513,40 +469,31 @@ class Content:
             need(len(rest) <= MOST_LINE, "line", "it is too long", line=count + 1)
             yield from found
         need(not rest, "line", "it does not end", line=count + 1)
-
     def hashes(self) -> Iterator[bytes]:
         """The file as hashes of 32 bytes."""
         rest = b""
         for piece in self.stream:
             rest += piece
-            whole = len(rest) - len(rest) % 32
-            for here in range(0, whole, 32):
-                yield rest[here : here + 32]
-            rest = rest[whole:]
-
+            yield from [rest[here : here + 32] for here in range(0, len(rest) - 31, 32)]
+            rest = rest[len(rest) - len(rest) % 32 :]
     def small(self) -> bytes:
         """All of it, if it is as small as it should be."""
         need(self.entry.size <= MOST_SMALL, "too-large", f"{self.entry.size} bytes", file=self.name)
         return b"".join(self.stream)
-
     def finish(self, said: dict[str, Any] | None = None) -> None:
         """The rest is read, and all of it is what zip and manifest say."""
         for _ in self.stream:
             pass
-        zipped = isinstance(self.source, Zip)
+        zipped, now = isinstance(self.source, Zip), (self.size, self.whole.hexdigest())
+        packed = {"bytes": self.entry.packed, "sha256": self.packed.hexdigest()} if self.entry.method else None
         with at(file=self.name):
             need(not self.fault and self.size == self.entry.size, "zip", self.fault or "the size of its content")
             need(not zipped or self.crc == self.entry.crc, "zip", "CRC-32 of its content")
-            if said is None:
-                need(not self.entry.method, "zip", "it is stored, not packed")
-                return
-            now = (self.size, self.whole.hexdigest())
+            said = said or {"bytes": now[0], "sha256": now[1]}  # of the manifest and its signature, which are stored
             need(now == (said["bytes"], said["sha256"]), "sha256", "the content is not what the manifest says")
-            packed = {"bytes": self.entry.packed, "sha256": self.packed.hexdigest()} if self.entry.method else None
             need(not zipped or packed == said.get("packed"), "sha256", "packed, it is not what the manifest says")
 
 # --- the bundle -------------------------------------------------------------------------------------------------------
-
 SHA256 = {"bytes": int, "sha256": str}
 SHAPE = {  # `?`: may be absent; a tuple: one of these
     "files": [{**SHA256, "packed?": SHA256, "path": str, "rows?": int}], "filters": dict, "full": bool,
@@ -554,7 +501,6 @@ SHAPE = {  # `?`: may be absent; a tuple: one of these
     "origin": str, "previous": ({"manifest_sha256": str, "size": int}, None), "proof": str,
     "range": {"first": int, "last": int}, "records": int, "schemas": dict, "v": int}
 TAIL = re.compile(r',"index":([0-9]{1,19}),"leaf":"([A-Za-z0-9+/]{198}==)"', re.ASCII)
-
 def fits(value: Any, shape: Any) -> bool:
     """Whether a value has exactly this form; no number is below -1."""
     if isinstance(shape, list):
@@ -589,20 +535,16 @@ def manifest_form(found: Any) -> dict[str, dict[str, Any]]:
 class Flow:
     """Numbers of producers and times, where every leaf of a range is there."""
     def __init__(self) -> None:
-        self.seen: dict[int, array[int]] = {}
+        self.seen: dict[int, array[int]] = defaultdict(lambda: array("Q"))
         self.newest, self.back, self.back_at = 0, 0, dict[str, int]()
-
     def take(self, leaf: Leaf, line: int) -> None:
         """One more leaf."""
-        if leaf.producer_id not in self.seen:
-            self.seen[leaf.producer_id] = array("Q")
         self.seen[leaf.producer_id].append(leaf.producer_seq)
         if leaf.time_us > self.newest:
             self.newest = leaf.time_us
         elif leaf.time_us < self.newest - CLOCK_BACK_US and not leaf.flags & FLAG_LATE:
             self.back_at = self.back_at or {"line": line, "index": leaf.log_index}
             self.back += 1
-
     def gaps(self, begins: bool) -> list[dict[str, int]]:
         """What is missing; `begins`: the bundle begins where the log does, and so does each producer, with 1."""
         found = []
@@ -621,22 +563,17 @@ class Bundle:
     def __init__(self, path: str, trust: Trust, quorum: int = 0) -> None:
         self.trust, self.report, self.quorum, self.flow = trust, trust.report, quorum, Flow()
         self.source: Zip | Directory = Directory(path) if os.path.isdir(path) else Zip(path)
+        self.small: Callable[[str], bytes] = lambda name: Content(self.source, name).small()
         self.personal, self.gone, self.done = {"disclosed": 0, "sealed": 0, "shredded": 0}, 0, set[str]()
         with at(file="keys.txt"):  # for when none were named
             trust.own = trust.own or keys_of(utf8(self.small("keys.txt")))
-
-    def small(self, name: str) -> bytes:
-        """The content of a file that is small."""
-        return Content(self.source, name).small()
-
     def manifest(self) -> Any:
         """The manifest, signed by the export key."""
         raw, data = self.small("manifest.json"), self.small("manifest.sig")
         with at(file="manifest.json"):
             found = json_of(raw)
-            origin = found.get("origin") if isinstance(found, dict) else None
-            if not isinstance(origin, str):
-                raise Wrong("manifest", "an origin is wanted", field="origin")
+            need(isinstance(found, dict) and type(found.get("origin")) is str, "manifest", "an origin is wanted")
+            origin = found["origin"]
             self.trust.of(origin, "log")
         with at(file="manifest.sig"):
             note = note_of(data)
@@ -649,18 +586,16 @@ class Bundle:
             need(same, "sha256", "it is not what was signed", file="manifest.json")
         for name in ("manifest.json", "manifest.sig"):
             Content(self.source, name).finish()
-        if found.get("v") != 1 or found.get("kind") != "kv-console-bundle":
-            raise Malformed("version", "a newer verifier is wanted", file="manifest.json")
+        known = found.get("v") == 1 and found.get("kind") == "kv-console-bundle"
+        need(known, "version", "a newer verifier is wanted", Malformed, file="manifest.json")
         return found
-
     def check(self) -> None:
         """All of it, in the order of docs/bundle.md."""
         found = self.manifest()
         with at(file="manifest.json"):
             files = manifest_form(found)
-        names, there = [*files, "manifest.json", "manifest.sig"], list(self.source.entries)
-        if isinstance(self.source, Directory):
-            names, there = sorted(names), sorted(there)
+        order = sorted if isinstance(self.source, Directory) else list
+        names, there = order([*files, "manifest.json", "manifest.sig"]), order(self.source.entries)
         odd = sorted(set(names) ^ set(there))
         need(names == there, "files", "not the manifest's, or in another order", file=[*odd, "manifest.json"][0])
         total = sum(entry.size for entry in self.source.entries.values())
@@ -676,7 +611,6 @@ class Bundle:
                     Content(self.source, name).finish(said)
             except Wrong as e:
                 self.report.problem(e)
-
     def log(self, found: Any, files: dict[str, dict[str, Any]]) -> None:
         """Checkpoint, the one before, and the records."""
         head = self.trust.head(self.small("checkpoint"), "checkpoint", self.quorum)
@@ -685,15 +619,13 @@ class Bundle:
         if found["previous"] is not None:
             before = self.trust.head(self.small("checkpoint.prev"), "checkpoint.prev", told="previous")
             grown(before, head, self.small("consistency.txt"), "consistency.txt")
-            same = before.size == found["previous"]["size"]
-            need(same, "checkpoint", "not the one the manifest names", file="checkpoint.prev", field="size")
+            need(before.size == found["previous"]["size"], "checkpoint", "not the manifest's", file="checkpoint.prev")
         content = Content(self.source, "events.jsonl")
         with at(file="events.jsonl"):
             (self.by_range if found["proof"] == "range" else self.by_paths)(found, head, content, files)
             self.done.add("events.jsonl")
             content.finish(files["events.jsonl"])
             self.conclude(found)
-
     def by_range(self, found: Any, head: Head, content: Content, files: dict[str, dict[str, Any]]) -> None:
         """The records against the hashes of the range, and these against the root."""
         first, count, hashes = found["range"]["first"], 1 + found["range"]["last"], Content(self.source, "hashes.bin")
@@ -719,7 +651,6 @@ class Bundle:
         need(root == head.root, "root", "hashes.bin and edges.json do not make the checkpoint's", file="hashes.bin")
         self.done.add("hashes.bin")
         hashes.finish(files["hashes.bin"])
-
     def by_paths(self, found: Any, head: Head, content: Content, files: dict[str, dict[str, Any]]) -> None:
         """Each record against the root, by its own path."""
         for line, index, leaf_hash, rest in self.records(found, content):
@@ -728,7 +659,6 @@ class Bundle:
                 path = hashes_of(json_of(match[1].encode())) if match else []
                 good = match and included(leaf_hash, index, head.size, path, head.root)
                 need(good, "inclusion", "the path does not lead to the root of the checkpoint")
-
     def records(self, found: Any, content: Content) -> Iterator[tuple[int, int, bytes, str]]:
         """The records that are as they say: line, index, hash of the leaf, and what stands after it."""
         first, last, full = found["range"]["first"], found["range"]["last"], found["full"]
@@ -767,40 +697,37 @@ class Bundle:
             yield line, index, sha256(b"\0" + data).digest(), text[here:-1]
         self.report.facts["records"] = line
         need(line == found["records"], "records", f"{line}, not {found['records']}", line=line + 1)
-
     def conclude(self, found: Any) -> None:
         """What is missing, and what is worth a remark."""
-        told = {(gap["producer"], gap["first"], gap["last"]): gap["index"] for gap in found["gaps"]}
         gaps = self.flow.gaps(found["range"]["first"] == 0)
         for gap in gaps:
-            index = told.get((gap["producer"], gap["first"], gap["last"]))
-            more = "" if index is None else f"; event {index} tells of it"
+            told = [one["index"] for one in found["gaps"] if gap.items() <= one.items() and one["index"] is not None]
+            more = f"; event {told[0]} tells of it" if told else ""
             detail = f"of producer {gap['producer']}, numbers {gap['first']} to {gap['last']}{more}"
             self.report.add("reasons", "producer-gap", detail)
         if self.gone:
-            self.report.add("reasons", "body-not-kept", f"{self.gone} bodies are no longer kept; their leaves are proven")
+            detail = f"{self.gone} bodies are no longer kept; their leaves are proven"
+            self.report.add("reasons", "body-not-kept", detail)
         if self.flow.back:
             detail = f"{self.flow.back} events are more than 5 s older than one before them, the first here"
             self.report.add("remarks", "clock-back", detail, file="events.jsonl", **self.flow.back_at)
         self.report.facts.update(personal_data=self.personal, gaps=gaps)
 
 # --- proof and consistency --------------------------------------------------------------------------------------------
-
 PROOF = "c2sp.org/tlog-proof@v1"
 Proof = namedtuple("Proof", "leaf index path checkpoint")
-
 def proof_of(data: bytes) -> Proof:
     """A proof file, as it was read."""
-    if not data.startswith(PROOF.encode()) and b"\nindex " not in data:
-        raise Malformed("not-a-proof", f"it does not begin with {PROOF}")
+    known = data.startswith(PROOF.encode()) or b"\nindex " in data
+    need(known, "not-a-proof", f"it does not begin with {PROOF}", Malformed)
     head, found, note = utf8(data).partition("\n\n")
     lines, path = head.split("\n"), []
     need(found and lines[0] == PROOF and 3 <= len(lines) <= 67, "proof", "it is not in the form of one", line=1)
+    for line, field in ((2, "extra"), (3, "index")):
+        need(lines[line - 1].startswith(f"{field} "), "proof", f"{field} is wanted", line=line, field=field)
     with at(line=2, field="extra"):
-        need(lines[1].startswith("extra "), "proof", "the leaf is wanted")
         leaf = unb64(lines[1][6:])
     with at(line=3, field="index"):
-        need(lines[2].startswith("index "), "proof", "the index is wanted")
         index = number(lines[2][6:])
     for line, one in enumerate(lines[3:], 4):
         with at(line=line, field="path"):
@@ -852,8 +779,7 @@ def head_in(path: str, trust: Trust) -> tuple[bytes, Bundle | None]:
     data = small_file(path)
     if data.startswith(PROOF.encode()):
         return proof_of(data).checkpoint, None
-    if b"\n\n" not in data:
-        raise Malformed("not-a-checkpoint", file=path)
+    need(b"\n\n" in data, "not-a-checkpoint", "", Malformed, file=path)
     return data, None
 
 def check_consistency(options: argparse.Namespace, trust: Trust) -> None:
@@ -871,13 +797,11 @@ def check_consistency(options: argparse.Namespace, trust: Trust) -> None:
         trust.report.add("reasons", "proof-not-given", f"from {old.size} to {new.size} leaves: give it with --proof")
 
 # --- the command ------------------------------------------------------------------------------------------------------
-
 def small_file(path: str) -> bytes:
     """A file that is as small as it should be."""
     with open(path, "rb") as file:
         data = file.read(MOST_SMALL + 1)
-    if len(data) > MOST_SMALL:
-        raise Malformed("too-large", "at most 4 MiB are wanted", file=path)
+    need(len(data) <= MOST_SMALL, "too-large", "at most 4 MiB are wanted", Malformed, file=path)
     return data
 
 class Report:
@@ -885,29 +809,23 @@ class Report:
     def __init__(self, command: str, file: str) -> None:
         self.command, self.file, self.malformed = command, file, False
         self.facts: dict[str, Any] = {"keys": "given", "problems": [], "reasons": [], "remarks": []}
-
     def problem(self, found: Wrong) -> None:
         """Something is wrong."""
         self.malformed |= isinstance(found, Malformed)
         self.facts["problems"].append({"code": found.code, "detail": found.detail, **found.place})
-
     def add(self, kind: str, code: str, detail: str, **place: Any) -> None:
         """Something is missing (reasons), or worth a look (remarks)."""
         if {"code": code, "detail": detail, **place} not in (found := self.facts[kind])[-8:]:
             found.append({"code": code, "detail": detail, **place})
-
     @property
     def verdict(self) -> str:
         """valid, invalid, malformed or incomplete."""
-        if self.facts["problems"]:
-            return "malformed" if self.malformed else "invalid"
-        return "incomplete" if self.facts["reasons"] else "valid"
-
+        wrong = "malformed" if self.malformed else "invalid"
+        return wrong if self.facts["problems"] else "incomplete" if self.facts["reasons"] else "valid"
     def as_json(self) -> str:
         """All of it, for a machine."""
         head = {"verdict": self.verdict, "exit": EXITS[self.verdict], "command": self.command, "file": self.file}
         return json.dumps({**head, **self.facts}, indent=1)
-
     def as_text(self) -> str:
         """All of it, for a person; the verdict last."""
         lines, facts = [f"{self.command}: {printable(self.file)}"], self.facts
@@ -917,57 +835,50 @@ class Report:
                 seen = ", ".join(f"{w['name']} at {w['time']}" for w in one["witnesses"]) or "no known witness"
                 lines.append(f"{name}: {printable(one['origin'])}, {one['size']} leaves, root {one['root']}")
                 lines.append(printable(f"  signed by {', '.join(one['signed_by']) or 'nobody known'}, {seen}"))
-        if "event" in facts:
-            lines.append("event: " + ", ".join(f"{name} {value}" for name, value in facts["event"].items()))
         if "records" in facts:
             what = "all leaves" if facts["range"]["full"] else "a selection of the leaves"
             lines.append(f"records: {facts['records']}, {what} {facts['range']['first']} to {facts['range']['last']}")
-        if "personal_data" in facts:
-            lines.append("personal data: " + ", ".join(f"{n} {word}" for word, n in facts["personal_data"].items()))
+        for name in ("event", "personal_data"):
+            if name in facts:
+                lines.append(f"{name.replace('_', ' ')}: " + ", ".join(f"{k} {v}" for k, v in facts[name].items()))
         for word, found in (("remark", facts["remarks"]), ("missing", facts["reasons"]), ("WRONG", facts["problems"])):
             for one in found[:20]:
                 place = ", ".join(f"{k} {printable(v)}" for k, v in one.items() if k not in ("code", "detail"))
                 lines.append(f"{word}: {one['code']}: {printable(one['detail'])}" + (f" [{place}]" if place else ""))
-            lines += [f"{word}: {len(found) - 20} more"] if len(found) > 20 else []
         return "\n".join([*lines, self.verdict.upper()])
 
-def check_bundle(options: argparse.Namespace, trust: Trust) -> None:
-    """All of a bundle."""
-    Bundle(options.file, trust, options.quorum).check()
-
-CHECKS = {"bundle": check_bundle, "proof": check_proof, "consistency": check_consistency}
+CHECKS = {"bundle": lambda options, trust: Bundle(options.file, trust, options.quorum).check(),
+          "proof": check_proof, "consistency": check_consistency}
 
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="kvc_verify", description=(__doc__ or "").split("\n\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, told in (("bundle", "an export bundle, zip or directory"), ("proof", "a proof file of one event"),
-                       ("consistency", "checkpoint, proof file or bundle, older and newer")):
+    for name, told, more in (
+            ("bundle", "an export bundle, zip or directory", {}),
+            ("proof", "a proof file of one event", {"--body": "the event's body, the bytes as they are stored",
+                                                    "--pii": "its personal data, with its salt"}),
+            ("consistency", "two checkpoints, proof files or bundles", {"--proof": "one base64 hash a line"})):
         one = commands.add_parser(name, help=told, description=f"Checks {told}.")
         for word in ("old", "new") if name == "consistency" else ("file",):
             one.add_argument(word)
-        for flag, told in (("--key", "a key you trust (vkey)"), ("--keys", "a file of such keys, one a line")):
-            one.add_argument(flag, action="append", default=[], help=told)
+        one.add_argument("--key", action="append", default=[], help="a key you trust (vkey)")
+        one.add_argument("--keys", action="append", default=[], help="a file of such keys, one a line")
         one.add_argument("--quorum", type=int, default=0, help="so many witnesses must have cosigned")
         one.add_argument("--json", action="store_true", help="the report as JSON")
-        for flag, told in {"proof": (("--body", "the event's body, the bytes as they are stored"),
-                                     ("--pii", "its personal data, with its salt")),
-                           "consistency": (("--proof", "the consistency proof"),)}.get(name, ()):
-            one.add_argument(flag, help=told)
+        for flag, what in more.items():
+            one.add_argument(flag, help=what)
     return parser
 
 def run(options: argparse.Namespace) -> Report:
     """Checks what was asked for; nothing is raised but what is a bug."""
     report = Report(options.command, options.new if options.command == "consistency" else options.file)
     try:
-        given = keys_of("\n".join(options.key))
-        for path in options.keys:
-            given += keys_of(utf8(small_file(path)))
-        need(given or not options.keys, "key", "no key is in the file")
-    except (Wrong, OSError) as e:
-        report.problem(Malformed("key", f"the keys to trust cannot be read: {e}"))
-        return report
-    try:
+        try:
+            given = keys_of("\n".join([*options.key, *(utf8(small_file(path)) for path in options.keys)]))
+            need(given or not options.keys, "key", "no key is in the file")
+        except Wrong as e:
+            raise Malformed("key", "the keys to trust cannot be read", **e.place) from None
         CHECKS[options.command](options, Trust(given, report))
     except Wrong as e:
         report.problem(e)

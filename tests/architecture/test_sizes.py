@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.architecture.tree import code, files, name, parsed
 
 FILE_LINES, FUNCTION_LINES, VIEW_LINES, TASK_LINES = 400, 60, 15, 8
+LONGER = {"audit/verifier/kvc_verify.py": 900}  # one file by design: who does not trust us copies it and reads it
 
 
 def functions(path: Path) -> Iterator[tuple[str, int]]:
@@ -19,7 +20,7 @@ def functions(path: Path) -> Iterator[tuple[str, int]]:
 
 def test_files_are_short() -> None:
     scripts = [p for p in files() if p.suffix in (".py", ".js") and "migrations" not in p.parts]
-    long = {name(p): n for p in scripts if (n := len(p.read_text().splitlines())) > FILE_LINES}
+    long = {name(p): n for p in scripts if (n := len(p.read_text().splitlines())) > LONGER.get(name(p), FILE_LINES)}
     assert not long
 
 

@@ -39,7 +39,7 @@ def doubled(data: bytes, supply: random.Random) -> Mutant:
 def swapped(data: bytes, supply: random.Random) -> Mutant:
     """Two pieces of equal length change places; they differ."""
     while True:
-        length = supply.choice((1, 2, 32, 100))
+        length = supply.choice([n for n in (1, 2, 32, 100) if 3 * n < len(data)])
         a, b = sorted(supply.randrange(len(data) - length) for _ in range(2))
         if a + length <= b and data[a : a + length] != data[b : b + length]:
             whole = bytearray(data)
