@@ -5,7 +5,6 @@ who keeps the log can have its heads signed, and nobody has both: a web process 
 order in a log of its own. Harmless commands are signed for whoever knows the first token; all others only by `orders`.
 """
 
-import asyncio
 import hmac
 import time
 from collections.abc import Awaitable, Callable
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from audit.asked import ExportAsked, HeadAsked, SignAsked, strict
+from audit.intake import Receive, whole
 from audit.keyfiles import public_bytes
 from audit.signer import orders
 from audit.signer.heads import next_head
@@ -32,7 +32,6 @@ MOST_KIND = 32
 
 Answer = tuple[int, Any]
 Asked = TypeVar("Asked", bound=msgspec.Struct)
-Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 _COMMAND_FIELDS = frozenset(Command.__struct_fields__)
 
@@ -85,7 +84,7 @@ class Signer:
         wanted, do = work[asked]
         if caller != wanted:
             return 403, {"code": "token-of-another-use"}
-        raw = await _body(receive)
+        raw = await whole(receive, most=BODY_BYTES, seconds=READ_SECONDS)
         return do(raw) if raw is not None else (413, {"code": "body-too-large"})
 
     def public_keys(self) -> dict[str, Any]:
@@ -203,20 +202,4 @@ def _read(raw: bytes, kind: type[Asked]) -> Asked | None:
     try:
         return msgspec.convert(strict(raw), kind)
     except (ValueError, msgspec.ValidationError, RecursionError):
-        return None
-
-
-async def _body(receive: Receive) -> bytes | None:
-    """The whole body; None: it is too long, too slow, or the caller went."""
-    raw = b""
-    try:
-        async with asyncio.timeout(READ_SECONDS):
-            while True:
-                message = await receive()
-                raw += message.get("body", b"")
-                if message["type"] == "http.disconnect" or len(raw) > BODY_BYTES:
-                    return None
-                if not message.get("more_body"):
-                    return raw
-    except TimeoutError:
         return None

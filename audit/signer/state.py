@@ -115,8 +115,8 @@ def sync_directory(path: Path) -> None:
 
 def _bytes(state: State) -> bytes:
     """The file's content; `sum` is over the rest, so that damage is not taken for another state."""
-    fields = {
+    fields: dict[str, str | int] = {
         "key": state.key.hex(), "origin": state.origin, "root": state.head.root.hex(), "size": state.head.size, "v": 1
     }  # fmt: skip
-    total = hashlib.sha256(rfc8785.dumps(fields)).hexdigest()
+    total = hashlib.sha256(rfc8785.dumps(dict(fields))).hexdigest()
     return rfc8785.dumps({**fields, "sum": total}) + b"\n"

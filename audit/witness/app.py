@@ -1,6 +1,5 @@
 """The witness's answers over HTTP: `POST /add-checkpoint`, its key, and what it cosigned last of a log."""
 
-import asyncio
 import logging
 import sqlite3
 import time
@@ -10,6 +9,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from audit.intake import Receive, whole
 from audit.keyfiles import public_bytes
 from audit.witness.rules import Refusal, read, refusal
 from audit.witness.store import Store
@@ -22,7 +22,6 @@ SIZE_TYPE, TEXT_TYPE = "text/x.tlog.size", "text/plain; charset=utf-8"
 
 Answer = tuple[int, str, str]
 """Status, body, content type."""
-Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 log = logging.getLogger(__name__)
 
@@ -50,7 +49,7 @@ class Witness:
     async def answer(self, method: str, path: str, receive: Receive) -> Answer:
         """The answer to one request."""
         if (method, path) == ("POST", "/add-checkpoint"):
-            raw = await _body(receive)
+            raw = await whole(receive, most=BODY_BYTES, seconds=READ_SECONDS)
             return self.add_checkpoint(raw) if raw is not None else (413, "too long, or too slow\n", TEXT_TYPE)
         if method != "GET":
             return 404, "not found\n", TEXT_TYPE
@@ -83,19 +82,3 @@ class Witness:
 
 def _refused(no: Refusal) -> Answer:
     return (no.status, f"{no.size}\n", SIZE_TYPE) if no.size is not None else (no.status, f"{no.text}\n", TEXT_TYPE)
-
-
-async def _body(receive: Receive) -> bytes | None:
-    """The whole body; None: it is too long, too slow, or the caller went."""
-    raw = b""
-    try:
-        async with asyncio.timeout(READ_SECONDS):
-            while True:
-                message = await receive()
-                raw += message.get("body", b"")
-                if message["type"] == "http.disconnect" or len(raw) > BODY_BYTES:
-                    return None
-                if not message.get("more_body"):
-                    return raw
-    except TimeoutError:
-        return None
