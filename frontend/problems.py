@@ -122,6 +122,8 @@ PROBLEMS: dict[str, Problem] = {
     "approval-own": Problem(_("Nobody approves what they asked for"), REQUEST, NONE),
     "approval-decided": Problem(_("It was decided already"), REQUEST, NONE),
     "approval-expired": Problem(_("It waited too long for a second person"), REQUEST, NONE),
+    "retention-too-young": Problem(_("Bodies are kept for at least twelve months after their month"), REQUEST, NONE),
+    "retention-done": Problem(_("These bodies went already, or somebody asked for it"), REQUEST, NONE),
     "agent-url-refused": Problem(_("The console does not dial this address"), REQUEST, CHANGED),
     "agent-url-mismatch": Problem(_("The agent listens elsewhere than was said"), REQUEST, CHANGED),
     "enrolment-token-invalid": Problem(_("The enrolment token is unknown, used or expired"), REQUEST, CHANGED),
