@@ -1,0 +1,270 @@
+"""The audit log: what an event costs its transaction, how soon it is sealed and signed, how fast a queue is drained and
+the log verified.
+
+A PostgreSQL of the bench's own, set up as in production (fsync on), with sequencer and signer as processes. Audited and
+unaudited transactions run in turn on the same rows, through `audit.services.record`.
+"""
+
+import contextlib
+import os
+import random
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+
+from bench.store_sides import Cluster
+from bench.tenancy_site import Figure, ms
+from kvconsole.embedded import Valkey
+from tests.running import Console
+
+RATIO, SEALED_SECONDS, SIGNED_SECONDS, DRAIN, SCRUB = 0.70, 1.0, 2.0, 25_000.0, 150_000.0
+CLIENTS, RATE, ROWS = 8, 1000, 1000
+
+
+def run(quick: bool) -> Iterator[Figure]:
+    """Figures of the log. `quick`: a fifth of the events, 10 s instead of 60."""
+    base, cluster = Path(tempfile.mkdtemp(prefix="kvc-bench-")), Cluster()
+    broker = Valkey(base / "valkey", persist=False)
+    try:
+        broker.start()
+        with cluster.database() as name:
+            console = Console(base / "site", database=cluster.postgres.env(name), broker=broker)
+            bench = _Bench(cluster, name, console)
+            try:
+                yield from bench.figures(quick)
+            finally:
+                bench.close()
+    finally:
+        broker.remove()
+        cluster.close()
+        shutil.rmtree(base, ignore_errors=True)
+
+
+class _Bench:
+    def __init__(self, cluster: Cluster, name: str, console: Console) -> None:
+        self.cluster, self.name, self.console = cluster, name, console
+        os.environ.update(console.env, KVC_DB_ROLE="operator")
+        import django
+
+        django.setup()
+        with psycopg.connect(self.superuser, autocommit=True) as c:
+            c.execute("CREATE TABLE bench_row (id int PRIMARY KEY, n bigint NOT NULL)")
+            c.execute("INSERT INTO bench_row SELECT i, 0 FROM generate_series(1, %s) i", (ROWS,))
+            c.execute("GRANT SELECT, UPDATE ON bench_row TO kv_operator")
+
+    @property
+    def superuser(self) -> str:
+        return self.cluster.postgres.superuser_dsn(self.name)
+
+    def dsn(self, role: str) -> str:
+        return self.cluster.postgres.dsn(role, self.name)
+
+    def close(self) -> None:
+        from django.db import connections
+
+        connections.close_all()
+        self.console.stop()
+
+    def figures(self, quick: bool) -> Iterator[Figure]:
+        self.console.start("signer", "sequencer")
+        yield self._ratio(2.0 if quick else 8.0, 3 if quick else 5)
+        yield from self._lag(10.0 if quick else 60.0)
+        self.console.kill("sequencer")
+        yield self._drain(40_000 if quick else 200_000)
+        yield from self._scrub(60_000 if quick else 1_000_000)
+
+    # --- what an event costs ---
+
+    def _ratio(self, seconds: float, turns: int) -> Figure:
+        rates: dict[bool, list[float]] = {True: [], False: []}
+        for turn in range(turns * 2):
+            audited = (turn + turn // 2) % 2 == 0
+            rates[audited].append(self._clients(seconds, audited))
+        ratio = statistics.median(rates[True]) / statistics.median(rates[False])
+        peer = {"audited_per_s": round(statistics.median(rates[True])), "clients": CLIENTS,
+                "unaudited_per_s": round(statistics.median(rates[False])), "turns": turns}  # fmt: skip
+        return _figure("audited_ratio", ratio, "of unaudited", f">= {RATIO}", ratio >= RATIO, peer)
+
+    def _clients(self, seconds: float, audited: bool) -> float:
+        """Transactions per second of all clients."""
+        done, gate = [0] * CLIENTS, threading.Barrier(CLIENTS + 1)
+
+        def one(number: int) -> None:
+            rng = random.Random(number)
+            _transaction(rng.randrange(1, ROWS + 1), audited)
+            gate.wait()
+            until = time.perf_counter() + seconds
+            while time.perf_counter() < until:
+                _transaction(rng.randrange(1, ROWS + 1), audited)
+                done[number] += 1
+            _close()
+
+        _threads(one, gate)
+        return sum(done) / seconds
+
+    # --- how soon it is sealed and signed ---
+
+    def _lag(self, seconds: float) -> Iterator[Figure]:
+        sizes: list[tuple[float, int]] = []
+        signed: list[tuple[float, int]] = []
+        over, gate = threading.Event(), threading.Barrier(CLIENTS + 1)
+        committed: list[list[tuple[int, float]]] = [[] for _ in range(CLIENTS)]
+
+        def watch() -> None:
+            with psycopg.connect(self.dsn("audit"), autocommit=True) as c:
+                while not over.wait(0.005):
+                    row = c.execute("SELECT t.size, s.size FROM audit_tree t, audit_signing s").fetchone()
+                    now = time.perf_counter()
+                    for seen, size in ((sizes, row[0]), (signed, row[1])):
+                        if not seen or seen[-1][1] != size:
+                            seen.append((now, size))
+
+        def one(number: int) -> None:
+            rng = random.Random(number)
+            _transaction(1, True)
+            gate.wait()
+            begin, step = time.perf_counter(), CLIENTS / RATE
+            for turn in range(int(seconds / step)):
+                time.sleep(max(0.0, begin + turn * step - time.perf_counter()))
+                id_ = _transaction(rng.randrange(1, ROWS + 1), True)
+                committed[number].append((id_, time.perf_counter()))
+            _close()
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        begin = time.perf_counter()
+        _threads(one, gate)
+        spent = time.perf_counter() - begin
+        time.sleep(3.0)
+        over.set()
+        watcher.join()
+        with psycopg.connect(self.superuser) as c:
+            places = dict(c.execute("SELECT event, idx FROM audit_leaf").fetchall())
+        events = [(places[id_], at) for of in committed for id_, at in of]
+        for name, seen, most in (("sequenced", sizes, SEALED_SECONDS), ("signed", signed, SIGNED_SECONDS)):
+            late = _late(events, seen)
+            p99 = ms(late, 0.99) / 1000
+            peer = {"p50_ms": ms(late, 0.5), "events": len(late), "per_s": round(len(late) / spent)}
+            ok = p99 <= most and len(late) / spent >= RATE * 0.95
+            yield _figure(f"{name}_p99", p99, "s after commit", f"<= {most} at {RATE}/s", ok, peer)
+
+    # --- drain and scrub ---
+
+    def _drain(self, count: int) -> Figure:
+        from audit.sequencer import Sequencer
+
+        self._plant(count)
+        sequencer = Sequencer(self.dsn("seq"))
+        while not sequencer.lead():
+            time.sleep(0.1)
+        begin, done = time.perf_counter(), 0
+        while sealed := sequencer.seal().leaves:
+            done += sealed
+        rate = done / (time.perf_counter() - begin)
+        sequencer.close()
+        return _figure("drain", rate, "leaves/s, durable", f">= {DRAIN:.0f}", rate >= DRAIN, {"leaves": done})
+
+    def _scrub(self, count: int) -> Iterator[Figure]:
+        from audit.scrubber import Scrubber
+        from audit.sequencer import Sequencer
+        from tests.audit.loglab import as_sequencer
+        from tests.conftest import Database
+
+        self._plant(count)
+        sequencer = Sequencer(self.dsn("seq"))
+        while not sequencer.lead():
+            time.sleep(0.1)
+        while sequencer.seal().leaves:
+            pass
+        sequencer.close()
+        with psycopg.connect(self.superuser, autocommit=True) as c:
+            c.execute("VACUUM ANALYZE audit_leaf, audit_event, audit_tile")
+        with as_sequencer(Database(self.cluster.postgres, self.name)):
+            scrubber, sizes = Scrubber(self.dsn("seq"), rate=0), []
+            for _ in range(3):
+                verdict = scrubber.round()
+                assert verdict is not None
+                assert not verdict.divergences
+                sizes.append(psutil.Process().memory_info().rss / 2**20)
+            scrubber.close()
+        rate = verdict.size / verdict.seconds
+        more = sizes[-1] - sizes[0]
+        peer = {"leaves": verdict.size, "seconds": round(verdict.seconds, 1)}
+        yield _figure("scrub", rate, "leaves/s", f">= {SCRUB:.0f}", rate >= SCRUB, peer)
+        yield _figure("scrub_memory", more, "MiB more after two more rounds", "<= 16", more <= 16,
+                      {"rss_mib": round(sizes[-1])})  # fmt: skip
+
+    def _plant(self, count: int) -> None:
+        """So many events as services write them wait in the queue."""
+        from tests.audit.loglab import MANY
+
+        values = {"tenant": "00000000-0000-7000-8000-000000000001", "ref": bytes(16)}
+        with psycopg.connect(self.dsn("operator")) as c:
+            for first in range(0, count, 20_000):
+                last = min(count, first + 20_000) - 1
+                c.execute(MANY.replace('{"n":', PADDING), values | {"first": first, "last": last})
+                c.commit()
+
+
+PADDING = (
+    '{"action":"token.issued","actor":{"kind":"user","roles":["operator"]},"data":{"expires_at":"2027-01-01T00:00:00Z",'
+    '"holder":"","kind":"service","roles":["tenant-member"]},"object":{"id":"x","kind":"token"},"n":'
+)
+
+
+def _transaction(row: int, audited: bool) -> int:
+    """One change of a row, with its event or without; the event's id."""
+    from django.db import connection, transaction
+
+    from audit.services import record
+
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE bench_row SET n = n + 1 WHERE id = %s", (row,))
+        if not audited:
+            return 0
+        made = record(
+            event_type="log.note", outcome="success", actor=None, tenant_id=None, object_kind="bench",
+            object_id=str(row), body={"note": "what a change says of itself, about as much as most of them"},
+        )  # fmt: skip
+    return int(made.id)
+
+
+def _threads(one: Callable[[int], None], gate: threading.Barrier) -> None:
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    gate.wait()
+    for thread in threads:
+        thread.join()
+
+
+def _close() -> None:
+    from django.db import connections
+
+    with contextlib.suppress(Exception):
+        connections.close_all()
+
+
+def _late(events: list[tuple[int, float]], seen: list[tuple[float, int]]) -> list[float]:
+    """Seconds from each commit until the size that was seen included its leaf."""
+    sizes = [size for _, size in seen]
+    late = []
+    for index, at in events:
+        place = bisect_right(sizes, index)
+        late.append(max(0.0, seen[place][0] - at) if place < len(seen) else 3600.0)
+    return late
+
+
+def _figure(name: str, value: float, unit: str, target: str, ok: bool, peer: Any = None) -> Figure:
+    found = {"name": f"audit_log.{name}", "value": round(value, 3), "unit": unit, "target": target, "ok": ok}
+    return found if peer is None else {**found, "peer": peer}
