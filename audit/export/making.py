@@ -175,7 +175,7 @@ class Making:
         rows = selection.count
         part = parts.Part(self._part("events.jsonl"), upto=at.get("events.jsonl", 0))
         found = [part.entry("events.jsonl", rows)]
-        if bundle.proof_kind(selection) == "range" and not bundle.full(selection):
+        if bundle.proof_kind(selection) == "range" and self.params["proofs"]:
             hashes = parts.Part(self._part("hashes.bin"))
             for run in bundle.hashes(selection.first, selection.last):
                 hashes.add(run)
