@@ -27,6 +27,8 @@ from kvcore.leaf import PII
 OUTCOMES = ("unknown", "success", "failure", "denied")
 FLAGS = {1: "personal_data", 2: "agent_signed", 4: "break_glass", 8: "late", 16: "approval", 32: "restore"}
 PAGE, MOST = 50, 500
+REFUSALS = 5_000
+"""So many refusals are looked through for attempts to approve one's own wishes."""
 NAMES = {kind.number: kind.name for kind in TYPES.values()}
 _REF = re.compile(r"[0-9a-f]{32}")
 _LEAVES = "SELECT event, idx, hash FROM audit_leaf WHERE event = ANY(%s)"
@@ -211,6 +213,13 @@ def event_view(row: Event, place: Place | None, sealed: disclosure.Sealed | None
         body_hash=bytes(row.body_hash).hex(),
         personal=disclosure.shown(row, sealed, opened=opened),
     )
+
+
+def own_approvals(since: datetime) -> list[EventView]:
+    """Attempts to approve what one had asked for oneself, newest first, of the latest refusals. Index: _kind."""
+    rows = Event.objects.only(*_COLUMNS).filter(event_type=TYPES["access.refused"].number, time_us__gte=micros(since))
+    found = [row for row in rows.order_by("-time_us", "-id")[:REFUSALS] if b'"approval-own"' in bytes(row.body)]
+    return [event_view(row, None, None, opened=False) for row in found]
 
 
 def jobs() -> QuerySet[Job]:

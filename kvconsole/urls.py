@@ -17,6 +17,7 @@ API = (
     "tenants.api_reuse",
     "tenants.api_v1",
     "tenants.api_people",
+    "tenants.api_review",
     "catalog.api_v1",
     "catalog.api_tenancy",
     "catalog.map_api",

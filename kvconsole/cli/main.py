@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from kvconsole.cli import commands, output, people, reuse
+from kvconsole.cli import audit, commands, output, people, reuse
 from kvconsole.cli.client import DEFAULT_URL, Client, Failure, given_token, save, saved, saved_path
 
 app = typer.Typer(
@@ -85,6 +85,7 @@ def whoami(context: typer.Context) -> None:
 commands.add_to(app)
 reuse.add_to(app)
 people.add_to(app)
+audit.add_to(app)
 
 
 def main() -> None:

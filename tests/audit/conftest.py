@@ -22,6 +22,7 @@ def sealed(db, tmp_path, settings) -> Iterator[Sealed]:
     """`sealed()` seals and signs what waits in the test database; exports have a place."""
     settings.EXPORT_DIR = str(tmp_path / "exports")
     settings.WITNESS_URL = settings.WITNESS_VKEY = ""
+    settings.TASK_SENDER = "tests.audit.sealed.nobody"
     (tmp_path / "signer").mkdir(mode=0o700)
     with a_signer_at(tmp_path / "signer", settings) as made:
         yield made
