@@ -60,14 +60,14 @@ class Repetitions:
         """
         with self._lock:
             key, what = self._place(key, what)
-            last, silent, _ = self._seen.get(key, Said(-QUIET_SECONDS, 0, what))
-            if now - last < QUIET_SECONDS:
-                self._seen[key] = Said(last, silent + 1, what)
+            said = self._seen.get(key) or Said(-QUIET_SECONDS, 0, what)
+            if now - said.last < QUIET_SECONDS:
+                self._seen[key] = Said(said.last, said.silent + 1, what)
                 _start()
                 return None
             self._seen.pop(key, None)
             self._seen[key] = Said(now, 0, what)
-            return silent
+            return said.silent
 
     def _place(self, key: tuple[str, ...], what: Any) -> tuple[tuple[str, ...], Any]:
         """Where it is counted: with the others, once everybody who is remembered has something left to tell."""
@@ -82,8 +82,8 @@ class Repetitions:
     def back(self, key: tuple[str, ...], count: int, what: Any) -> None:
         """So many calls have no event after all."""
         with self._lock:
-            last, silent, _ = self._seen.get(key, Said(time.monotonic(), 0, what))
-            self._seen[key] = Said(last, silent + count, what)
+            said = self._seen.get(key) or Said(time.monotonic(), 0, what)
+            self._seen[key] = Said(said.last, said.silent + count, what)
 
     def over(self, now: float) -> list[tuple[tuple[str, ...], int, Any]]:
         """What was silent and has waited a minute; it is taken out."""

@@ -36,7 +36,7 @@ PERSONAL = frozenset(
     }
 )
 """Names that no field has: what they say belongs into the sealed part of an event."""
-_ITEMS = (str, int, UUID, Mapping, list)
+_LIST, _ITEMS = KINDS["list"], (str, int, UUID, Mapping, list)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class EventType:
                 return f"{name} is null"
             if not isinstance(value, types) or (type(value) is bool and bool not in types):
                 return f"{name} is a {type(value).__name__}, not {self.fields[name]}"
-            if types is KINDS["list"] and not all(isinstance(item, _ITEMS) for item in value):
+            if types is _LIST and not all(isinstance(item, _ITEMS) for item in value):  # type: ignore[attr-defined]
                 return f"{name} has items of other types"
         return ""
 

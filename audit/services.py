@@ -128,7 +128,9 @@ def events_write(alias: str, drafts: Sequence[Draft]) -> None:
     """
     weights = [FOLLOWS.index(d.kind.name) if d.kind.name in FOLLOWS else len(FOLLOWS) for d in drafts]
     at = max(range(len(drafts)), key=lambda i: (weights[i], i))
-    main, also, apart = drafts[at], [], []
+    main = drafts[at]
+    also: list[Draft] = []
+    apart: list[Draft] = []
     for one in (d for i, d in enumerate(drafts) if i != at):
         its_own = one.tenant in (main.tenant, PLATFORM) and (not one.pii or one.subject == main.subject)
         (also if its_own and len(also) < MOST_ALSO else apart).append(one)

@@ -94,7 +94,7 @@ def current() -> Call | None:
 
 def waiting(alias: str) -> list[Any]:
     """What waits for the commit on this connection; what was undone by a savepoint waits no more."""
-    return [function for _, function, _ in connections[alias].run_on_commit]
+    return [entry[1] for entry in connections[alias].run_on_commit]
 
 
 @contextmanager

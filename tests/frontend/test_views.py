@@ -147,7 +147,7 @@ def test_logging_in_and_out_and_being_refused_are_events(client, person):
     given = {"username": "mira-okafor", "password": "a long enough password 1"}
     for _ in range(3):
         assert client.post("/login", given | {"password": "wrong"}).status_code == 200
-    assert trail() == [("user.login_refused", 3, {"reason": "name-or-password", "repeated": 0})]
+    assert trail() == [("user.login_refused", 3, {"reason": "name-or-password", "repeated": 0, "calls": 1})]
     assert b"mira-okafor" not in b"".join(bytes(e.body) for e in Event.objects.only("id", "body"))
     client.post("/login", given)
     client.post("/logout")
