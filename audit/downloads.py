@@ -48,6 +48,7 @@ def file_answer(request: Request, path: Path, part: Range, *, name: str, sha256:
     file.seek(part.start)
     pieces = _asked(file, part.length) if isinstance(request._request, ASGIRequest) else _pieces(file, part.length)
     answer = StreamingHttpResponse(pieces, status=206 if part.partial else 200, content_type="application/zip")
+    answer._resource_closers.append(file.close)  # type: ignore[attr-defined]  # also where nobody reads it
     answer["Content-Length"] = str(part.length)
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
     answer["Accept-Ranges"] = "bytes"
