@@ -18,7 +18,6 @@ import contextlib
 import hashlib
 import hmac
 import json
-import math
 import os
 import re
 import struct
@@ -86,19 +85,21 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         raise ValueError("a key stands twice")
     return found
 
-def _number(text: str) -> Any:
-    found = json.loads(text) if len(text) < 30 else math.inf
-    if not abs(found) < (1 << 53 if isinstance(found, int) else math.inf):
+def _integer(text: str) -> int:
+    if len(text) > 15 and (len(text) > 17 or abs(int(text)) >= 1 << 53):
         raise ValueError("a number is too large")
-    return found
+    return int(text)
 
-DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=_number)
+def _constant(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")
+
+DECODER: Any = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_constant=_constant)
 def json_at(text: str, start: int) -> tuple[Any, int]:
     """The JSON value that begins at a place, and where it ends."""
     try:
-        return DECODER.raw_decode(text, start)
-    except (ValueError, RecursionError, IndexError) as e:
-        raise Wrong("json", str(e)) from None
+        return DECODER.scan_once(text, start)  # type: ignore[no-any-return]
+    except (ValueError, RecursionError, StopIteration) as e:
+        raise Wrong("json", str(e) or "a value is wanted") from None
 
 def json_of(data: bytes) -> Any:
     """The JSON value that is the whole of the bytes."""
@@ -234,8 +235,8 @@ def leaf_of(data: bytes) -> Leaf:
     if len(data) != LEAF.size:
         raise Wrong("length", f"{len(data)} bytes, not {LEAF.size}", field="leaf")
     found = Leaf._make(LEAF.unpack(data))
-    flagged = bool(found.flags & FLAG_PII) == (found.pii_commit != NO_PII)
-    if found.magic != b"KVAL" or found.version != 1 or found.outcome > 3 or found.flags > 63 or not flagged:
+    flagged = found.flags & FLAG_PII == (found.pii_commit != NO_PII)
+    if data[:6] != b"KVAL\0\1" or found.outcome > 3 or found.flags > 63 or not flagged:
         raise Wrong("leaf", "magic, version, outcome or flags", field="leaf")
     return found
 
@@ -500,7 +501,7 @@ SHAPE = {  # `?`: may be absent; a tuple: one of these
     "gaps": [{"first": int, "index": (int, None), "last": int, "producer": int}], "generator": str, "kind": str,
     "origin": str, "previous": ({"manifest_sha256": str, "size": int}, None), "proof": str,
     "range": {"first": int, "last": int}, "records": int, "schemas": dict, "v": int}
-TAIL = re.compile(r',"index":([0-9]{1,19}),"leaf":"([A-Za-z0-9+/]{198}==)"', re.ASCII)
+TAIL = re.compile(r',"index":(0|[1-9][0-9]{0,17}),"leaf":"([A-Za-z0-9+/]{197}[AQgw]==)"', re.ASCII)
 def fits(value: Any, shape: Any) -> bool:
     """Whether a value has exactly this form; no number is below -1."""
     if isinstance(shape, list):
@@ -639,8 +640,7 @@ class Bundle:
         for line, index, leaf_hash, rest in self.records(found, content):
             one = b""
             while run.size <= index:
-                one = next(feed, b"")
-                append(one)
+                append(one := next(feed, b""))
             if leaf_hash != one or rest:
                 raise Wrong("leaf", "not the one of hashes.bin, or more follows", line=line, index=index, field="leaf")
         for one in feed:
@@ -662,24 +662,22 @@ class Bundle:
     def records(self, found: Any, content: Content) -> Iterator[tuple[int, int, bytes, str]]:
         """The records that are as they say: line, index, hash of the leaf, and what stands after it."""
         first, last, full = found["range"]["first"], found["range"]["last"], found["full"]
-        before, line, place, sha256 = first - 1, 0, dict[str, Any](), hashlib.sha256
+        before, line, sha256, scan = first - 1, 0, hashlib.sha256, DECODER.scan_once
         for raw in content.lines():
-            line += 1
-            place = {"line": line}
+            line, index = line + 1, -1
             try:
-                text = utf8(raw)
-                body, end = json_at(text, 8)
+                text = raw.decode()
+                body, end = scan(text, 8)
                 match = TAIL.match(text, end)
-                if not match or not text.startswith('{"body":') or not text.endswith("}"):
+                if not match or text[:8] != '{"body":' or text[-1] != "}":
                     raise Wrong("record", "body, index and leaf are wanted")
-                index = place["index"] = number(match[1])
-                data = unb64(match[2])
+                index, data = int(match[1]), binascii.a2b_base64(match[2])
                 leaf = leaf_of(data)
                 if leaf.log_index != index or index <= before or index > last or (full and index != before + 1):
                     raise Wrong("index", f"the leaf says {leaf.log_index}; after {before} of {last}", field="index")
                 if body is None:
                     self.gone += 1
-                elif not isinstance(body, dict) or body_hash(text[8:end].encode("utf-8")) != leaf.body_hash:
+                elif body_hash(text[8:end].encode()) != leaf.body_hash or type(body) is not dict:
                     raise Wrong("body", "it is not what the leaf commits to", field="body")
                 here = match.end()
                 if text.startswith(',"pii":', here):
@@ -688,9 +686,10 @@ class Bundle:
                     here = end
                 elif leaf.flags & FLAG_PII:
                     raise Wrong("pii", "the leaf has a commitment, the record says nothing of it", field="pii")
-            except Wrong as e:
-                e.place = {**place, **e.place}
-                raise
+            except (Wrong, ValueError, RecursionError, StopIteration) as e:
+                found_ = e if isinstance(e, Wrong) else Wrong("json", str(e) or "a value is wanted", field="body")
+                found_.place = {"line": line, **({} if index < 0 else {"index": index}), **found_.place}
+                raise found_ from None
             before = index
             if full:
                 self.flow.take(leaf, line)
@@ -888,7 +887,10 @@ def run(options: argparse.Namespace) -> Report:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
-    options = arguments().parse_args(argv)
+    try:
+        options = arguments().parse_args(argv)
+    except SystemExit as e:
+        return int(e.code or 0)
     report = run(options)
     print(report.as_json() if options.json else report.as_text())
     return EXITS[report.verdict]

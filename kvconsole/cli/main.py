@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from audit.verifier import kvc_verify
 from kvconsole.cli import audit, commands, output, people, reuse
 from kvconsole.cli.client import DEFAULT_URL, Client, Failure, given_token, save, saved, saved_path
 
@@ -80,6 +81,16 @@ def logout() -> None:
 def whoami(context: typer.Context) -> None:
     """Who the token stands for, and what it may."""
     commands.one(context, "/me")
+
+
+@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def verify(context: typer.Context) -> None:
+    """Check an export bundle, a proof file or two checkpoints, offline, and without asking the console.
+
+    Exit codes are the verifier's: 0 valid, 1 invalid, 2 malformed or wrong usage, 3 incomplete. `kvc verify --help`.
+    """
+    asked: Asked = context.obj
+    raise typer.Exit(kvc_verify.main([*context.args, *(["--json"] if asked.json else [])]))
 
 
 commands.add_to(app)
