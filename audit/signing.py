@@ -7,8 +7,10 @@ can help.
 import base64
 import ipaddress
 import socket
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
@@ -181,7 +183,12 @@ def doubts() -> list[Doubt]:
 
 
 def is_here(url: str) -> bool:
-    """Whether the address leads to this machine: loopback, or one of its own addresses."""
+    """Whether the address leads to this machine: loopback, or one of its own addresses. Known for a minute."""
+    return _is_here(url, int(time.monotonic() // 60))
+
+
+@lru_cache(maxsize=16)
+def _is_here(url: str, minute: int) -> bool:
     try:
         found = socket.getaddrinfo(urlsplit(url).hostname or "", None, type=socket.SOCK_DGRAM)
     except (OSError, UnicodeError, ValueError):

@@ -139,9 +139,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
     v: int
     step: str
-    kind: str  # inventory | digest | ping (destructive kinds come with operations)
+    kind: str  # inventory | digest | ping; every other kind destroys, and is signed only for an order in the log
     node: str
-    order_hash: str  # hex SHA-256 of the audit body of the order
+    order_hash: str  # hex `leaf.body_hash` of the order's event
     issued_at: float
     expires_at: float
     boot: str | None = None

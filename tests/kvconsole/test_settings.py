@@ -83,6 +83,7 @@ def test_production_asks_for_a_second_factor_unless_told_not_to(kind: str, env: 
         ("KVC_CONSOLE_URL", "http://console.example.org", "must be https"),
         ("KVC_INGEST_URLS", "http://ingest.example.org", "plain HTTP off loopback"),
         ("KVC_SIGNER_URL", "http://10.0.0.7:8002", "plain HTTP off loopback"),
+        ("KVC_WITNESS_URL", "http://10.0.0.8", "plain HTTP off loopback"),
         ("KVC_ALLOWED_HOSTS", "*", "no wildcard"),
         ("KVC_ALLOWED_HOSTS", "elsewhere.example.org", "must name the host"),
         ("KVC_BEHIND_PROXY", "on", "KVC_TRUSTED_PROXIES must name"),

@@ -6,6 +6,9 @@ import json
 import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
 
 from audit.keyfiles import verify
 from audit.signer.app import BODY_BYTES
@@ -228,6 +231,20 @@ def test_a_manifest_is_signed_by_the_export_key(signer):
         assert signer.export(raw) == (400, {"code": "export-malformed"})
 
 
+WORDS = (
+    "command",
+    "order",
+    "approval",
+    "leaf",
+    "proof",
+    "body",
+    "index",
+    "size",
+    "kind",
+    "old_size",
+    "new_size",
+    "new_root",
+)
 QUESTION = {"console": "console.example", "nonce": "0a" * 32, "public_key": "0b" * 32, "node": "n1"}
 
 
@@ -251,6 +268,20 @@ def test_no_other_question_is(signer, change):
     assert signer.prove(b"{") == (400, {"code": "question-malformed"})
     assert signer.prove(plain()) == (400, {"code": "question-malformed"})
     assert signer.prove(json.dumps(QUESTION | {"node": "\ud800"}).encode()) == (400, {"code": "question-malformed"})
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8) | st.sampled_from(WORDS), inner),
+    max_leaves=12,
+)
+
+
+@given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
+@examples(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_whatever_comes_is_answered_and_nothing_is_signed(signer, raw):
+    for do in (signer.sign, signer.checkpoint, signer.prove, signer.export):
+        assert do(raw)[0] in (400, 403, 409)
 
 
 # --- who may ask ---------------------------------------------------------------------------
