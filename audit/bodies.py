@@ -71,7 +71,7 @@ class ExportIn(Span):
 
 
 @extend_schema_field(
-    {"oneOf": [{"type": "object", "additionalProperties": True}, {"type": "string"}, {"type": "null"}]}
+    {"oneOf": [{"type": "object", "additionalProperties": True}, {"type": "string"}], "nullable": True}
 )
 class Personal(serializers.JSONField):
     """Personal data, or the word for why it is not shown."""

@@ -42,7 +42,8 @@ INSERT INTO audit_event (id, event_id, event_type, time_us, tenant_id, tenant_re
                          producer_id, producer_seq, body, body_hash, pii_commit, object_kind, object_id, request_id)
 SELECT i, gen_random_uuid(), (ARRAY[288, 289, 752, 528, 1041, 1793])[1 + i %% 6], t,
        ('00000000-0000-7000-8000-' || lpad(to_hex(1 + i %% 50), 12, '0'))::uuid,
-       substr(sha256(int4send(i %% 50)), 1, 16), substr(sha256(int4send(i %% 2000)), 1, 16), CASE WHEN i %% 97 = 0 THEN 3 ELSE 1 END, 0, i %% 64, i / 64, b,
+       substr(sha256(int4send(i %% 50)), 1, 16), substr(sha256(int4send(i %% 2000)), 1, 16),
+       CASE WHEN i %% 97 = 0 THEN 3 ELSE 1 END, 0, i %% 64, i / 64, b,
        sha256('\\x6b76636f6e736f6c652f61756469742d626f64792f763100'::bytea || b), decode(repeat('00', 32), 'hex'),
        (ARRAY['token', 'namespace', 'route'])[1 + i %% 3], (i %% 100000)::text, 'r-' || i
   FROM (SELECT i, {_BODY} b, %s + i * %s::bigint AS t FROM generate_series(%s::int, %s) i) x"""
