@@ -50,7 +50,9 @@ def asked(class_=1, month=OLD, who=None):
 
 
 def approve(approval):
-    approvals.approval_decide(approval_id=approval.id, approve=True, actor=principal(None, "approver"), now=NOW)
+    approvals.approval_decide(
+        approval_id=approval.id, approve=True, actor=principal(None, "approver"), now=datetime.now(UTC)
+    )
 
 
 def stored():
@@ -145,7 +147,9 @@ def test_it_is_asked_for_once_and_again_after_it_was_denied():
     first = asked()
     with pytest.raises(Problem, match="went already"):
         asked()
-    approvals.approval_decide(approval_id=first.id, approve=False, actor=principal(None, "approver"), now=NOW)
+    approvals.approval_decide(
+        approval_id=first.id, approve=False, actor=principal(None, "approver"), now=datetime.now(UTC)
+    )
     assert asked().id != first.id
     for class_, month in ((15, OLD), (9, OLD), (1, "2021-13"), (1, "x")):
         with pytest.raises(Problem):
@@ -155,4 +159,4 @@ def test_it_is_asked_for_once_and_again_after_it_was_denied():
 def test_the_one_who_asked_cannot_approve():
     who = principal(None, "operator", "approver")
     with pytest.raises(Problem, match="asked for"):
-        approvals.approval_decide(approval_id=asked(who=who).id, approve=True, actor=who, now=NOW)
+        approvals.approval_decide(approval_id=asked(who=who).id, approve=True, actor=who, now=datetime.now(UTC))
