@@ -117,6 +117,10 @@ BEGIN
   END IF;
   gone.month := to_date(said ->> 'month', 'YYYY-MM');
   gone.class := (said ->> 'class')::smallint;
+  IF (gone.month + interval '13 months') AT TIME ZONE 'UTC' > now() THEN
+    RAISE EXCEPTION 'the bodies of % are kept for twelve months after it', to_char(gone.month, 'YYYY-MM')
+      USING ERRCODE = '42501', DETAIL = 'too-young';
+  END IF;
   since := (extract(epoch FROM gone.month::timestamp AT TIME ZONE 'UTC') * 1000000)::bigint;
   until := (extract(epoch FROM (gone.month + interval '1 month') AT TIME ZONE 'UTC') * 1000000)::bigint;
   IF EXISTS (SELECT FROM public.audit_pending p WHERE p.time_us >= since AND p.time_us < until) THEN

@@ -5,6 +5,7 @@ import uuid
 
 import pytest
 
+from audit import refusals
 from kvconsole.infra.sql import connect
 from tenants import services
 from tenants.services import identity
@@ -18,6 +19,7 @@ pytestmark = [pytest.mark.accept, pytest.mark.django_db(transaction=True, databa
 @pytest.fixture(autouse=True)
 def nothing_counted():
     identity._refused_logins._seen.clear()
+    refusals._calls._seen.clear()
 
 
 class Watched(Browser):
