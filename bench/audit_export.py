@@ -49,7 +49,7 @@ SELECT i, gen_random_uuid(), (ARRAY[288, 289, 752, 528, 1041, 1793])[1 + i %% 6]
   FROM (SELECT i, {_BODY} b, %s + i * %s::bigint AS t FROM generate_series(%s::int, %s) i) x"""
 _LEAVES = """
 INSERT INTO audit_leaf
-SELECT i - 1, i, %s + i * %s::bigint, sha256(int4send(i)), substr(repeat(sha256(int4send(i))::text, 4), 1, 148)::bytea
+SELECT i - 1, i, %s + i * %s::bigint, sha256(int4send(i)), substr(decode(repeat(md5(i::text), 10), 'hex'), 1, 148)
   FROM generate_series(%s::int, %s) i"""
 
 

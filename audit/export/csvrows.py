@@ -5,12 +5,15 @@ cell that a spreadsheet could take for a formula begins with an apostrophe, and 
 stand as escapes. The header's last column says so.
 """
 
-import json
 import re
+import time
 from collections.abc import Iterable
+from functools import lru_cache
+
+import msgspec
 
 from audit.export.records import Record
-from audit.selectors import FLAGS, NAMES, OUTCOMES, moment
+from audit.selectors import FLAGS, NAMES, OUTCOMES
 
 COLUMNS = (
     *("index", "time", "event_id", "action", "type", "outcome", "flags", "tenant_ref", "actor_ref", "actor_kind"),
@@ -20,6 +23,19 @@ COLUMNS = (
 _ACTIVE = tuple("=+-@\t\r\n\0|%＝＋－＠")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/\[][^\x00-\x1f\x7f-\uffff\U00010000-\U0010ffff\"]*")
+
+
+class _Actor(msgspec.Struct):
+    kind: str = ""
+    roles: list[str] = []
+
+
+class _Body(msgspec.Struct):
+    actor: _Actor = msgspec.field(default_factory=_Actor)
+    data: msgspec.Raw = msgspec.Raw(b"")
+
+
+_body = msgspec.json.Decoder(_Body).decode
 
 
 def header() -> bytes:
@@ -48,30 +64,34 @@ def _escape(found: re.Match[str]) -> str:
     return short or f"\\u{ord(character):04x}"
 
 
+@lru_cache(64)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
 def _line(record: Record) -> str:
-    body = json.loads(record.body) if record.body else {}
-    actor, data = body.get("actor", {}), body.get("data")
-    said = json.dumps(data, ensure_ascii=False, separators=(",", ":")) if data is not None else ""
+    body = _body(record.body) if record.body else _Body()
     flags = " ".join(name for bit, name in FLAGS.items() if record.flags & bit)
+    seconds, micros = divmod(record.time_us, 1_000_000)
     cells = (
         str(record.index),
-        cell(moment(record.time_us).isoformat(timespec="microseconds").replace("+00:00", "Z")),
-        cell(str(record.event_id)),
-        cell(NAMES.get(record.event_type, "")),
+        f'"{_second(seconds)}.{micros:06d}Z"',
+        f'"{record.event_id}"',
+        f'"{NAMES.get(record.event_type, "")}"',
         str(record.event_type),
-        cell(OUTCOMES[record.outcome]),
-        cell(flags),
-        cell(record.tenant_ref.hex()),
-        cell(record.actor_ref.hex()),
-        cell(str(actor.get("kind", ""))),
-        cell(" ".join(map(str, actor.get("roles", [])))),
+        f'"{OUTCOMES[record.outcome]}"',
+        f'"{flags}"',
+        f'"{record.tenant_ref.hex()}"',
+        f'"{record.actor_ref.hex()}"',
+        cell(body.actor.kind),
+        cell(" ".join(body.actor.roles)),
         cell(record.object_kind),
         cell(record.object_id),
         cell(record.request_id),
-        cell(said),
+        cell(bytes(body.data).decode()),
         str(record.producer_id),
         str(record.producer_seq),
-        cell(record.hash.hex()),
+        f'"{record.hash.hex()}"',
         "1",
     )
     return ",".join(cells) + "\r\n"
