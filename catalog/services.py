@@ -321,7 +321,7 @@ def node_ticket(*, node: Node, namespace: OfGeneration, now: datetime) -> Ticket
 
 def _dialable(agent_url: str) -> None:
     target = agents.check_address(agent_url)
-    if isinstance(target, agents.NotAnswered):
+    if isinstance(target, signing.NotAnswered):
         errors = [{"pointer": "/agent_url", "code": target.code, "detail": target.detail}]
         raise Problem("agent-url-refused", target.detail, errors=errors)
 

@@ -8,8 +8,9 @@ import uuid
 import pytest
 
 from audit import signing
+from audit.signing import NotAnswered
 from catalog import agents
-from catalog.agents import Answered, NotAnswered, check_address
+from catalog.agents import Answered, check_address
 from kvcore.messages import PROTOCOL, Command, fingerprint
 from tests.catalog.fleet_fixtures import enrolled, far, running_signer, signer  # noqa: F401
 
