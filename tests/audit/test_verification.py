@@ -1,52 +1,48 @@
 """Verify now: as sealed, or the first index that differs; goes on after a kill."""
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
-import psycopg
 import pytest
 from django.conf import settings
-from django.db import connections
 
 from audit import rehash, verification, work
 from audit.models import Job
 from tests.audit.export.asking import ask, run
+from tests.audit.loglab import Log
 from tests.audit.test_selectors import told
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
 
 
 @pytest.fixture
-def superuser(postgres):
-    """A superuser of the test database, with all triggers off."""
-    with psycopg.connect(postgres.superuser_dsn(settings.DB_NAME), autocommit=True) as c:
-        for table in ("audit_event", "audit_leaf", "audit_tree"):
-            c.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
-        yield c
+def attack(postgres):
+    """A superuser of the test database, past all triggers."""
+    return Log(SimpleNamespace(dsn=lambda role: postgres.superuser_dsn(settings.DB_NAME))).attack
 
 
-def test_an_edited_body_and_leaf_are_named(sealed, superuser):
+def test_an_edited_body_and_leaf_are_named(sealed, attack):
     told(20)
     size = sealed()
     assert run(ask(sealed, kind="verify")).result["verdict"] == "as sealed"
-    superuser.execute("ALTER TABLE audit_event DROP CONSTRAINT audit_event_body")
-    superuser.execute(
-        "UPDATE audit_event SET body = body || ' ' WHERE id = (SELECT event FROM audit_leaf WHERE idx = 9)"
+    attack(
+        "ALTER TABLE audit_event DROP CONSTRAINT audit_event_body",
+        "UPDATE audit_event SET body = body || ' ' WHERE id = (SELECT event FROM audit_leaf WHERE idx = 9)",
+        "UPDATE audit_leaf SET data = set_byte(data, 60, 1) WHERE idx = 13",
     )
-    superuser.execute("UPDATE audit_leaf SET data = set_byte(data, 60, 1) WHERE idx = 13")
     said = run(ask(sealed, kind="verify")).result
     assert (said["first_divergent"], said["size"]) == (9, size)
     assert {one["index"] for one in said["found"]} >= {9, 13}
     assert said["verdict"] == "diverges at 9"
 
 
-def test_a_cut_tail_and_another_key_are_named(sealed, superuser):
+def test_a_cut_tail_and_another_key_are_named(sealed, attack):
     told(20)
     size = sealed()
-    superuser.execute("ALTER TABLE audit_signing DISABLE TRIGGER USER")
-    superuser.execute("UPDATE audit_signing SET note = replace(note, 'A', 'B')")
+    attack("UPDATE audit_signing SET note = replace(note, 'A', 'B')")
     said = run(ask(sealed, kind="verify")).result
     assert [one["kind"] for one in said["found"]] == ["signature"]
-    superuser.execute("DELETE FROM audit_leaf WHERE idx = %s", (size - 1,))
+    attack(f"DELETE FROM audit_leaf WHERE idx = {size - 1}")
     assert run(ask(sealed, kind="verify")).result["first_divergent"] is not None
 
 
@@ -54,8 +50,6 @@ def test_it_goes_on_where_the_last_worker_stopped(sealed, monkeypatch):
     monkeypatch.setattr(rehash, "STEP", 256)
     monkeypatch.setattr(verification, "KEEP_SECONDS", 0.0)
     monkeypatch.setattr(verification, "WORK_SECONDS", 0.0)
-    with connections["default"].cursor() as cursor:
-        cursor.execute("SELECT 1")
     told(600)
     size = sealed()
     job, turns = ask(sealed, kind="verify"), 0

@@ -4,12 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from audit.models import Approval
 from tenants import services
 from tenants.models import Token
-from tests.audit.test_api_v1 import a_group
 from tests.tenants.making import a_tenant, a_user, some, unrecorded
-from tests.tenants.persons import APPROVER, Person
+from tests.tenants.persons import Person
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
 
@@ -46,12 +44,14 @@ def test_tokens_that_nobody_used_for_ninety_days_are_named():
 
 
 def test_attempts_to_approve_ones_own_wishes_are_told():
-    group = a_group()
-    call = Person(*APPROVER)
-    with unrecorded():
-        Approval.objects.filter(object_id=str(group.id)).update(requested_by=f"user:{call.user.id}")
-    found = Approval.objects.get(object_id=str(group.id))
-    assert call.post(f"/approvals/{found.id}:approve", {}).json()["code"] == "approval-own"
+    call = Person("operator", "approver", "viewer")
+    body = {
+        "owner_tenant": a_tenant().slug, "name": some("g"), "audience": [a_tenant().slug], "reason": "why",
+        "expires_at": (datetime.now(UTC) + timedelta(days=9)).isoformat(),
+    }  # fmt: skip
+    assert call.post("/share-groups", body).status_code in (201, 202)
+    (waiting,) = call.get("/approvals?state=open").json()["items"]
+    assert call.post(f"/approvals/{waiting['id']}:approve", {}).json()["code"] == "approval-own"
     (one,) = review(Person("auditor"))["own_approvals"]
     assert one["data"]["code"] == "approval-own"
 

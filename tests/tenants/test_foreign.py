@@ -29,7 +29,7 @@ REFERENCES = {
 """Fields of bodies and queries that name an object → which kind."""
 PLACES = {
     "slug": "slug", "name": "model", "person_id": "person", "token_id": "token", "group_id": "uuid",
-    "approval_id": "uuid", "node_id": "uuid",
+    "approval_id": "uuid", "node_id": "uuid", "event_id": "uuid", "job_id": "uuid", "webhook_id": "uuid",
 }  # fmt: skip
 """Parameters of paths → the kind of object they name."""
 
