@@ -15,6 +15,7 @@ from rest_framework.views import APIView
 
 from audit import selectors, signing
 from audit.bodies import QUERY, CheckpointOut, EventOut, EventQuery, StateOut, event_answer, filter_of
+from audit.downloads import AsItIs
 from audit.export.making import told
 from audit.models import Event
 from audit.proving import checkpoint_now, proof_of
@@ -76,6 +77,8 @@ class Checkpoint(APIView):
 
 class Proof(APIView):
     """That an event is in the log."""
+
+    content_negotiation_class = AsItIs
 
     @call("audit_proofs_get", answer=str, media="text/plain", refusals=("not-sequenced", "not-signed"))
     def get(self, request: Request, event_id: UUID) -> HttpResponse:

@@ -15,7 +15,7 @@ from rest_framework.views import APIView
 
 from audit import jobs, selectors
 from audit.bodies import ExportIn, JobOut, job_answer, said_of
-from audit.downloads import Range, file_answer
+from audit.downloads import AsItIs, Range, file_answer
 from audit.export import bundle, parquet
 from audit.export.making import told
 from audit.models import Job
@@ -102,6 +102,8 @@ class JobCancel(APIView):
 
 class Download(APIView):
     """The file of an export."""
+
+    content_negotiation_class = AsItIs
 
     @call(
         "audit_jobs_download", answer=OpenApiTypes.BINARY, media="application/zip", query=[RANGE],

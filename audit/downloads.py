@@ -4,16 +4,25 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from django.core.handlers.asgi import ASGIRequest
 from django.http import StreamingHttpResponse
+from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.request import Request
 
 from kvconsole.infra.rest import Problem
 
 PIECE = 256 * 1024
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
+
+
+class AsItIs(DefaultContentNegotiation):
+    """What a call answers has one form only, whatever was asked for; refusals are JSON as everywhere."""
+
+    def select_renderer(self, request: Request, renderers: Any, format_suffix: str | None = None) -> Any:
+        """The first renderer."""
+        return renderers[0], renderers[0].media_type
 
 
 class Range(NamedTuple):

@@ -286,7 +286,8 @@ def _by_actor(asked: EventFilter) -> Q:
         return Q()
     if _REF.fullmatch(asked.actor):
         return Q(actor_ref=bytes.fromhex(asked.actor))
-    since, until = asked.since or _first(), asked.until or datetime.now(UTC)
+    first, now = _first(), datetime.now(UTC)
+    since, until = max(asked.since or first, first), min(asked.until or now, now)
     refs = [ref for subject in _subjects(asked.actor) for ref in disclosure.actor_refs(subject, since, until)]
     return Q(actor_ref__in=refs) if refs else _NOTHING
 

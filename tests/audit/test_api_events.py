@@ -87,7 +87,7 @@ def test_a_proof_verifies_offline_and_waits_until_it_can(sealed, tmp_path):
     size = sealed()
     said = call.get("/audit/checkpoint").json()
     assert (said["size"], len(said["keys"])) == (size, 2)
-    answer = call.get(f"/audit/proofs/{event.event_id}")
+    answer = call.get(f"/audit/proofs/{event.event_id}", Accept="text/plain")
     assert answer["Content-Type"].startswith("text/plain")
     (tmp_path / "p").write_bytes(answer.content)
     (tmp_path / "body").write_bytes(bytes(event.body))
