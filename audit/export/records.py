@@ -50,9 +50,7 @@ class Record(msgspec.Struct, frozen=True):
     """Opened, `sealed` or `shredded`; None: it has none."""
 
 
-def read(
-    indexes: Sequence[int], *, reader: Principal, opened: bool, sealed: psycopg.Connection[Any]
-) -> list[Record]:
+def read(indexes: Sequence[int], *, reader: Principal, opened: bool, sealed: psycopg.Connection[Any]) -> list[Record]:
     """The records at these places, in their order.
 
     Args:
