@@ -30,6 +30,7 @@ KINDS = (
     "kvconsole.web",
     "ingest",
     "signer",
+    "sequencer",
     "worker",
     "beat",
     "devserver",

@@ -4,6 +4,7 @@
 values grow with use. Neither says anything about a tenant.
 """
 
+import contextlib
 import hmac
 import os
 import time
@@ -19,6 +20,7 @@ from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.utils.deprecation import MiddlewareMixin
 
+from audit import tree
 from kvconsole.infra import sql
 
 INGEST_LAG_SECONDS = 10.0
@@ -35,6 +37,11 @@ SOURCES = prometheus_client.Gauge("kvc_sources", "Event sources by state", ["sta
 INGEST_LAG = prometheus_client.Gauge(
     "kvc_ingest_lag_seconds", "Since the last commit of the slowest writer; NaN: never"
 )
+LOG_SIZE = prometheus_client.Gauge("kvc_log_leaves", "Events sealed in the audit log; NaN: not known")
+LOG_UNSIGNED = prometheus_client.Gauge("kvc_log_unsigned_leaves", "Of these, those under no signed head")
+LOG_PENDING = prometheus_client.Gauge("kvc_log_pending", "Audit events that wait to be sealed, at most 100000")
+LOG_AGE = prometheus_client.Gauge("kvc_log_pending_seconds", "For how long the first of them has waited")
+LOG_FINDINGS = prometheus_client.Gauge("kvc_log_findings", "Open findings of gap finder, scrubber and signer")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
@@ -81,6 +88,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     if settings.METRICS_TOKEN and not hmac.compare_digest(given.encode(), settings.METRICS_TOKEN.encode()):
         return HttpResponse(status=401, headers={"WWW-Authenticate": "Bearer"})
     _measure_fleet()
+    _measure_log()
     return HttpResponse(prometheus_client.generate_latest(), content_type=prometheus_client.CONTENT_TYPE_LATEST)
 
 
@@ -177,6 +185,16 @@ def _measure_fleet() -> None:
     except DatabaseError:
         lag = None
     INGEST_LAG.set(float("nan") if lag is None else lag)
+
+
+def _measure_log() -> None:
+    """A log that is behind is no reason to serve nothing: it is a number here, and no part of `/readyz`."""
+    values: list[float] = [float("nan")] * 5
+    with contextlib.suppress(DatabaseError):
+        s = tree.log_state()
+        values = [s.size, s.size - s.signed_size, s.pending, s.oldest_pending_seconds, s.findings]
+    for gauge, value in zip((LOG_SIZE, LOG_UNSIGNED, LOG_PENDING, LOG_AGE, LOG_FINDINGS), values, strict=True):
+        gauge.set(value)
 
 
 # --- start ---------------------------------------------------------------

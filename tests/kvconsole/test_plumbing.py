@@ -123,6 +123,8 @@ def test_metrics_count_by_route_and_never_by_tenant(client: Client, heard: Heard
     assert "somebodys-slug" not in text
     assert "tenant" not in re.sub(r'route="[^"]*"', "", text)
     assert "kvc_ingest_lag_seconds 1." in text
+    for name in ("leaves", "unsigned_leaves", "pending", "pending_seconds", "findings"):
+        assert re.search(rf"^kvc_log_{name} \d", text, re.MULTILINE), name
 
 
 def test_metrics_say_when_nobody_was_heard(client: Client) -> None:
