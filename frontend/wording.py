@@ -57,7 +57,7 @@ NODE_ROLES: dict[str, Text] = {
     "mixed": pgettext_lazy("node role", "mixed"),
     "store": pgettext_lazy("node role", "store"),
 }
-ERASED = _("erased person")
+GONE = _("person no longer known")
 """In the place of an actor whose key was destroyed."""
 USER_ROLES: dict[str, Text] = {
     "viewer": pgettext_lazy("user role", "viewer"),

@@ -1,4 +1,4 @@
-"""Decides who an actor of the trail is: a person by name while their key lives, "erased" after.
+"""Decides who an actor of the trail is: a person by name while their key lives, nobody known after.
 
 The log names actors by a keyed hash of each 90-day period. Whoever has the keys can make the names of all people again
 and compare; of whom the key was destroyed, nobody can.
@@ -25,7 +25,7 @@ class ActorName(NamedTuple):
 
 
 def actor_names(acts: Iterable[tuple[bytes, int]]) -> dict[bytes, ActorName]:
-    """The people behind these names of the log; who is not in it is no person, or an erased one.
+    """The people behind these names of the log; who is not in it is no person, or one whose key is gone.
 
     On the plane of the caller: a tenant's own people are all that a tenant finds.
 
