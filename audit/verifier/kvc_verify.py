@@ -225,36 +225,32 @@ class Run:
             found = node_hash(one, found)
         return found
 
-LEAF = struct.Struct(">4sHHQQ16s16s16sBBHQ32s32s")
-Leaf = namedtuple("Leaf", "magic version event_type log_index time_us event_id tenant_ref actor_ref outcome flags"
-                          " producer_id producer_seq body_hash pii_commit")
+LEAF = struct.Struct(">6sHQQ16s32xBBHQ32s32s")  # tenant and actor are passed over: only who has their keys knows them
+Leaf = namedtuple("Leaf", "head event_type log_index time_us event_id outcome flags producer_id producer_seq body_hash"
+                          " pii_commit")
 OUTCOMES = ("unknown", "success", "failure", "denied")
-FLAG_PII, FLAG_LATE, NO_PII = 1, 8, bytes(32)
+FLAG_PII, FLAG_LATE, NO_PII, BODY = 1, 8, bytes(32), b"kvconsole/audit-body/v1\0"
 def leaf_of(data: bytes) -> Leaf:
     """What the 148 bytes of a leaf say."""
     if len(data) != LEAF.size:
         raise Wrong("length", f"{len(data)} bytes, not {LEAF.size}", field="leaf")
     found = Leaf._make(LEAF.unpack(data))
     flagged = found.flags & FLAG_PII == (found.pii_commit != NO_PII)
-    if data[:6] != b"KVAL\0\1" or found.outcome > 3 or found.flags > 63 or not flagged:
+    if found.head != b"KVAL\0\1" or found.outcome > 3 or found.flags > 63 or not flagged:
         raise Wrong("leaf", "magic, version, outcome or flags", field="leaf")
     return found
 
-def body_hash(body: bytes) -> bytes:
-    """What a leaf says of a body."""
-    return hashlib.sha256(b"kvconsole/audit-body/v1\0" + body).digest()
-
 def pii_state(text: str, leaf: Leaf) -> str:
     """disclosed (and as committed to), sealed or shredded."""
+    if not leaf.flags & FLAG_PII or not (text in ('"sealed"', '"shredded"') or text.startswith('{"data":{')):
+        raise Wrong("pii", "the leaf commits to none, or data and salt, sealed or shredded is wanted", field="pii")
+    if text[0] == '"':
+        return text[1:-1]
     with at(field="pii"):
-        need(leaf.flags & FLAG_PII, "pii", "the leaf has no commitment to any")
-        if text in ('"sealed"', '"shredded"'):
-            return text.strip('"')
-        need(text.startswith('{"data":{'), "pii", "data and salt, sealed or shredded is wanted")
         end = json_at(text, 8)[1]
         found = re.fullmatch(r',"salt":"([A-Za-z0-9+/=]*)"\}', text[end:])
         salt = unb64(found[1], 32) if found else b""
-        said = hmac.new(salt, b"kvconsole/audit-pii/v1\0" + text[8:end].encode("utf-8"), hashlib.sha256).digest()
+        said = hmac.digest(salt, b"kvconsole/audit-pii/v1\0" + text[8:end].encode("utf-8"), "sha256")
         need(found and said == leaf.pii_commit, "pii", "it is not what the leaf commits to")
         return "disclosed"
 
@@ -677,7 +673,7 @@ class Bundle:
                     raise Wrong("index", f"the leaf says {leaf.log_index}; after {before} of {last}", field="index")
                 if body is None:
                     self.gone += 1
-                elif body_hash(text[8:end].encode()) != leaf.body_hash or type(body) is not dict:
+                elif sha256(BODY + text[8:end].encode()).digest() != leaf.body_hash or type(body) is not dict:
                     raise Wrong("body", "it is not what the leaf commits to", field="body")
                 here = match.end()
                 if text.startswith(',"pii":', here):
@@ -747,7 +743,7 @@ def check_proof(options: argparse.Namespace, trust: Trust) -> None:
     if options.body:
         body = small_file(options.body)
         more = "; it ends with a line feed that may not be the event's" if body.endswith(b"\n") else ""
-        same = body_hash(body) == leaf.body_hash
+        same = hashlib.sha256(BODY + body).digest() == leaf.body_hash
         need(same, "body", f"it is not what the leaf commits to{more}", file=options.body, field="body")
     else:
         report.add("remarks", "body-not-given", "only the leaf is proven: give its body with --body")
