@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from django.conf import settings
 from django.db import DatabaseError, connections, transaction
 
 from audit import spool
@@ -203,22 +202,29 @@ def tell(*, everything: bool = False) -> int:
 
 
 _thread: threading.Thread | None = None
+_tells = False
 _starting = threading.Lock()
+
+
+def keep_telling() -> None:
+    """This process tells what it counts by itself, from the first count on and when it ends; called where it begins."""
+    global _tells
+    _tells = True
 
 
 def _start() -> None:
     """Somebody was counted: a thread will tell."""
     global _thread
-    if _thread is not None or not settings.TELL_SILENT:
+    if _thread is not None or not _tells:
         return
     with _starting:
         if _thread is None:
-            _thread = threading.Thread(target=_keep_telling, name="refusals", daemon=True)
+            _thread = threading.Thread(target=_tell_on, name="refusals", daemon=True)
             _thread.start()
             atexit.register(_last)
 
 
-def _keep_telling() -> None:
+def _tell_on() -> None:
     while True:
         time.sleep(EVERY_SECONDS)
         _tell_and_let_go(everything=False)

@@ -21,7 +21,7 @@ from channels.security.websocket import AllowedHostsOriginValidator  # type: ign
 from channels.sessions import SessionMiddlewareStack  # type: ignore[import-untyped]
 from django.urls import re_path
 
-from audit.refusals import found_again
+from audit.refusals import found_again, keep_telling
 from catalog.consumers import websocket_urlpatterns
 from catalog.rates import unlimited
 from kvconsole.infra import rate, serving
@@ -33,6 +33,7 @@ from tenants.hot import Hot
 
 pages = serving.Handler()
 refuse_bad_start()
+keep_telling()
 replica()  # loads beside the first requests; its lease says how far it has applied the fences
 
 

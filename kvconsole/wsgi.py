@@ -8,6 +8,8 @@ from django.core.wsgi import get_wsgi_application
 
 application = get_wsgi_application()
 
+from audit.refusals import keep_telling
 from kvconsole.plumbing import refuse_bad_start
 
 refuse_bad_start()
+keep_telling()

@@ -35,8 +35,6 @@ WEBHOOK_NETWORKS = env.items("KVC_WEBHOOK_NETWORKS")
 """Networks beside the public ones that webhooks may lead to; no others that are private, and never all of them."""
 SPOOL_DIR = env.text("KVC_SPOOL_DIR", "")
 """Where refused log-ins wait while PostgreSQL is away; empty: they are lost then."""
-TELL_SILENT = True
-"""Whether a thread tells the trail of refusals that were counted, when their minute is over."""
 VALKEY_URL = outside.verified(env.text("KVC_VALKEY_URL", "redis://127.0.0.1:6379/0"))
 SHARD = env.number("KVC_SHARD", 0)
 METRICS_TOKEN = env.text("KVC_METRICS_TOKEN", "")

@@ -8,7 +8,6 @@ from kvconsole.settings.base import *
 from kvconsole.settings.base import env
 
 DEMO = True
-TELL_SILENT = False  # no thread of its own holds a connection when a database goes; tests call `refusals.tell`
 STATIC_ROOT = None  # files are served from where they are
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 env.check()

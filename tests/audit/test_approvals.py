@@ -93,8 +93,8 @@ def test_a_decision_is_an_event_and_its_owner_is_told_by_name_after_commit(setti
     body = json.loads(bytes(event.body))
     assert body["action"] == "approval.decided"
     assert body["data"] == {
-        "kind": "share_group", "object": one.object_id, "decision": "approved", "risk": "R2", "reason": "fine",
-    }  # fmt: skip
+        "kind": "share_group", "object": one.object_id, "decision": "approved", "risk": "R2",
+    }, "what was typed is sealed"  # fmt: skip
     assert one.what == {"n": str(2**60), "at": "2026-09-01T12:00:00Z"}
 
 
