@@ -4,6 +4,8 @@ Not a command of `manage.py`: `kvconsole.asgi` decides on the database's pool be
 """
 
 import argparse
+import signal
+import sys
 
 import uvicorn
 
@@ -16,6 +18,8 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     options = parser.parse_args()
+    # uvicorn raises the signal anew when it has ended: then what was counted is told (`audit.refusals`), not killed
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     uvicorn.run(
         "kvconsole.asgi:application", host=options.host, port=options.port, http=Heads, log_level="warning",
         access_log=False,  # addresses of pages can carry what is nobody's business

@@ -12,6 +12,8 @@ from kvconsole.infra.access import system
 from kvconsole.infra.sql import PLATFORM
 from kvcore.leaf import PII, body_hash
 
+pytestmark = pytest.mark.django_db
+
 
 def draft(**fields):
     made = Draft(
