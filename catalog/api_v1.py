@@ -62,6 +62,10 @@ class EnrolIn(Strict):
     """Body of POST /nodes:enrol."""
 
     enrolment_token = serializers.CharField(max_length=200)
+    name = serializers.RegexField(
+        PLACE, max_length=63, required=False, allow_blank=True, default="",
+        help_text="What the agent takes itself for; another name than the token was made for is refused",
+    )  # fmt: skip
     public_key = serializers.RegexField(r"^[0-9a-f]{64}$")
     agent_url = serializers.CharField(max_length=255)
     agent_version = serializers.CharField(max_length=63)
@@ -205,8 +209,8 @@ class NodeEnrol(APIView):
         body=EnrolIn,
         answer=Enrolled,
         public=True,
-        refusals=("enrolment-token-invalid", "agent-url-refused", "agent-url-mismatch", "public-key-invalid",
-                  "commander-unavailable"),
+        refusals=("enrolment-token-invalid", "agent-url-refused", "agent-url-mismatch", "node-name-mismatch",
+                  "public-key-invalid", "commander-unavailable"),
     )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """The node's own token, for its enrolment token."""

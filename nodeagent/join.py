@@ -34,6 +34,11 @@ from nodeagent.config import (
 from nodeagent.engines.reference import describe
 
 _T = TypeVar("_T")
+_HINTS = {
+    "node-name-mismatch": ": the enrolment token was made for a node of another name; give that one as --name. The "
+    "token was not used",
+}
+"""What to do about a refusal, where its code does not say it all."""
 
 
 class NotJoined(Exception):
@@ -82,8 +87,8 @@ def join(home: Home, *, console_url: str, token: str, draft: dict[str, Any], cli
     console_key = _console_key(client, base, expected, question)
     trial = _config(draft, node="-", console_url=base, key=console_key, ingest=[Ingest(0, base)], shards=1)
     body = {
-        "enrolment_token": token, "public_key": public.hex(), "agent_url": trial.agent_url, "agent_version": VERSION,
-        "tiers": describe_config(trial), "engine": describe(), "profile": trial.profile,
+        "enrolment_token": token, "name": draft["name"], "public_key": public.hex(), "agent_url": trial.agent_url,
+        "agent_version": VERSION, "tiers": describe_config(trial), "engine": describe(), "profile": trial.profile,
     }  # fmt: skip
     enrolled = _ask(client.post, f"{base}/api/v1/nodes:enrol", _Enrolled, json=body)
     if enrolled.console_public_key.lower() != console_key:
@@ -141,7 +146,8 @@ def _ask(call: Any, url: str, kind: type[_T], **options: Any) -> _T:
     except httpx.HTTPError as e:
         raise NotJoined(f"{url}: {type(e).__name__}") from None
     if answer.status_code >= 400:
-        raise NotJoined(f"{url}: {answer.status_code} {_problem(answer)}")
+        code = _problem(answer)
+        raise NotJoined(f"{url}: {answer.status_code} {code}{_HINTS.get(code, '')}")
     try:
         return msgspec.json.decode(answer.content, type=kind)
     except msgspec.DecodeError as e:

@@ -15,6 +15,7 @@ import msgspec
 import uvicorn
 
 from kvcore.messages import Ticket, ticket_refusal
+from kvcore.refusals import AGENT
 from nodeagent.agent import Agent
 from nodeagent.engines.base import Batch
 
@@ -67,7 +68,13 @@ class Api:
         except Problem as e:
             status, kind = e.status, b"application/problem+json"
             body = msgspec.json.encode(
-                {"type": f"/docs/problems/{e.code}", "title": e.title, "status": e.status, "code": e.code}
+                {
+                    "type": f"/docs/problems/{e.code}",
+                    "title": e.title,
+                    "status": e.status,
+                    "code": e.code,
+                    "detail": AGENT.get(e.code, ""),
+                }
             )
         headers = [
             (b"content-type", kind),

@@ -34,6 +34,7 @@ def test_the_node_is_enrolled_with_a_key_made_here(far, tmp_path):
     assert far.enrolled["engine"]["capabilities"]["inventory"] is True
     assert {p.stat().st_mode & 0o777 for p in home.path.iterdir()} == {0o600}
     assert home.path.stat().st_mode & 0o777 == 0o700
+    assert far.enrolled["name"] == "n1"
     with pytest.raises(NotJoined, match="belongs to an agent"):
         attempt(far, home)
 
@@ -106,6 +107,10 @@ def test_refusals_are_passed_on(far, tmp_path):
     far.enrol = lambda body: (409, b'{"code":"token-used"}', b"application/problem+json")
     with pytest.raises(NotJoined, match="409 token-used"):
         attempt(far, Home(tmp_path / "a"))
+    far.enrol = lambda body: (409, b'{"code":"node-name-mismatch"}', b"application/problem+json")
+    with pytest.raises(NotJoined, match="made for a node of another name; .* --name. The token was not used"):
+        attempt(far, Home(tmp_path / "a"))
+    assert not (tmp_path / "a").exists()
     far.enrol = lambda body: (500, b"oops", b"text/plain")
     with pytest.raises(NotJoined, match="500"):
         attempt(far, Home(tmp_path / "a"))
