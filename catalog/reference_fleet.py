@@ -82,6 +82,8 @@ class ReferenceFleet:
             ticket = await self._ticket(where, tenant, label)
         except DatabaseError as e:
             raise NodeUnreachable(f"{node}: the database gave no ticket for it ({type(e).__name__})") from e
+        except Problem as e:
+            raise NodeUnreachable(f"{node}: no ticket for it: {e.text} ({e.code})") from e
         body = {
             "ticket": ticket,
             "requests": [

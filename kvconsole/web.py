@@ -7,6 +7,7 @@ import argparse
 
 import uvicorn
 
+from kvconsole.infra import arguments
 from kvconsole.infra.heads import Heads
 
 
@@ -14,7 +15,7 @@ def main() -> None:
     """Serves until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="python -m kvconsole.web", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--port", type=arguments.port, default=8000)
     options = parser.parse_args()
     uvicorn.run(
         "kvconsole.asgi:application", host=options.host, port=options.port, http=Heads, log_level="warning",

@@ -108,7 +108,7 @@ def test_refusals_are_passed_on(far, tmp_path):
     with pytest.raises(NotJoined, match="409 token-used"):
         attempt(far, Home(tmp_path / "a"))
     far.enrol = lambda body: (409, b'{"code":"node-name-mismatch"}', b"application/problem+json")
-    with pytest.raises(NotJoined, match="made for a node of another name; .* --name. The token was not used"):
+    with pytest.raises(NotJoined, match=r"made for a node of another name; .* --name\. The token was not used"):
         attempt(far, Home(tmp_path / "a"))
     assert not (tmp_path / "a").exists()
     far.enrol = lambda body: (500, b"oops", b"text/plain")

@@ -4,6 +4,7 @@ It has no database login, listens on loopback, and knows one secret token. A pro
 it can make nodes list what they hold, and nothing else: destructive kinds are refused here whoever asks.
 """
 
+import contextlib
 import hmac
 import os
 import time
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from kvconsole.infra import arguments
 from kvconsole.infra.heads import Heads
 from kvcore import messages
 
@@ -39,21 +41,9 @@ def command_key(path: Path, *, make: bool = False) -> Ed25519PrivateKey:
     Raises:
         CommandError: the file is missing, damaged or open to others.
     """
-    if make and not path.exists():
-        fresh = Ed25519PrivateKey.generate()
-        part = path.with_name(f".{path.name}.{os.getpid()}")
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(fd, "wb") as file:
-            file.write(fresh.private_bytes_raw())
-            file.flush()
-            os.fsync(fd)
-        try:
-            os.link(part, path)  # the first one wins
-        except FileExistsError:
-            pass
-        finally:
-            part.unlink()
     try:
+        if make and not path.exists():
+            _make_key(path)
         raw, mode = path.read_bytes(), path.stat().st_mode
     except OSError as e:
         raise CommandError(f"the command key: {e.strerror}: {path}") from e
@@ -66,6 +56,19 @@ def command_key(path: Path, *, make: bool = False) -> Ed25519PrivateKey:
     if not public.exists() or public.read_text().strip() != _public(key).hex():
         public.write_text(_public(key).hex() + "\n")
     return key
+
+
+def _make_key(path: Path) -> None:
+    fresh = Ed25519PrivateKey.generate()
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(fd, "wb") as file:
+        file.write(fresh.private_bytes_raw())
+        file.flush()
+        os.fsync(fd)
+    with contextlib.suppress(FileExistsError):  # the first one wins
+        os.link(part, path)
+    part.unlink()
 
 
 def _public(key: Ed25519PrivateKey) -> bytes:
@@ -149,7 +152,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """What the command line takes."""
-        parser.add_argument("--port", type=int, default=8002)
+        parser.add_argument("--port", type=arguments.port, default=8002)
         parser.add_argument("--init", action="store_true", help="make the key if the file is not there")
 
     def handle(self, *args: Any, **options: Any) -> None:
