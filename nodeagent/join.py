@@ -75,6 +75,10 @@ def join(home: Home, *, console_url: str, token: str, draft: dict[str, Any], cli
     """
     if home.config_file.exists():
         raise NotJoined(f"{home.config_file} exists: this directory belongs to an agent")
+    home.require_writable()
+    for file in (draft.get("tls_cert"), draft.get("tls_key")):
+        if file and not Path(file).is_file():
+            raise NotJoined(f"{file} is no file: nothing was sent")
     base = require_private(console_url).rstrip("/")
     _, dot, expected = token.partition(".")
     if not dot or not expected:
@@ -169,12 +173,15 @@ def listen_address(text: str) -> str:
         ConfigError: it has another form.
     """
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
         raise ConfigError(f"{text!r} is not host:port")
     if int(port):
         return text
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as s:
-        s.bind((host.strip("[]"), 0))
+        try:
+            s.bind((host.strip("[]"), 0))
+        except (OSError, UnicodeError) as e:
+            raise ConfigError(f"{text!r}: {getattr(e, 'strerror', None) or 'no address of this machine'}") from None
         return f"{host}:{s.getsockname()[1]}"
 
 

@@ -133,6 +133,22 @@ def test_several_shards(far, tmp_path):
 def test_listen_addresses():
     assert listen_address("127.0.0.1:80") == "127.0.0.1:80"
     assert int(listen_address("127.0.0.1:0").rsplit(":", 1)[1]) > 0
-    for wrong in ("80", "host:", "host:x"):
+    for wrong in ("80", "host:", "host:x", "127.0.0.1:65536", "192.0.2.1:0", "no host:0"):
         with pytest.raises(ConfigError):
             listen_address(wrong)
+
+
+def test_what_cannot_be_kept_or_served_is_found_before_the_token_is_sent(far, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="no directory that this user may write to"):
+        attempt(far, Home(tmp_path / "file"))
+    with pytest.raises(ConfigError, match="no directory that this user may write to"):
+        attempt(far, Home(tmp_path / "file" / "a"))
+    with pytest.raises(NotJoined, match="is no file: nothing was sent"):
+        attempt(far, Home(tmp_path / "a"), tls_cert=str(tmp_path / "none"), tls_key=str(tmp_path / "none"))
+    assert not far.counts
+    for wrong in ({"name": "a b"}, {"tpot_ms": -1.0}):
+        with pytest.raises((ConfigError, NotJoined)):
+            attempt(far, Home(tmp_path / "a"), **wrong)
+    assert far.counts["enrol"] == 0
+    assert not (tmp_path / "a").exists()

@@ -9,7 +9,6 @@ from django.core.management import CommandError, call_command
 
 from catalog.models import Node, NodeCommand
 from kvconsole.serverprocess import CLONE
-
 from tests.catalog.test_reference_fleet import audited
 from tests.catalog.test_services import NOW
 
