@@ -1,4 +1,4 @@
-"""The fleet and its nodes as they are now: nine small queries for all nodes, none over placements."""
+"""The fleet and its nodes as they are now: ten small queries for all nodes, none over placements."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
@@ -7,10 +7,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from django.db import connections
+from django.db.models import F, FloatField, Max
+from django.db.models.functions import Cast
 
-from catalog.models import Node, NodeTier, Pulse, Refusal, Shard, SourcePulse, TierMark
+from catalog.models import MarkSample, Node, NodeTier, Pulse, Refusal, Shard, SourcePulse, TierMark
 from catalog.models import Source as SourceRow
-from catalog.selectors.alerts import alerts_of, answer_of
+from catalog.selectors.alerts import alerts_of, answer_of, fill_state
 from catalog.selectors.views import (
     Alert,
     FleetView,
@@ -28,7 +30,8 @@ SILENT_SECONDS = 10.0
 """Not heard for longer: everything said of the node is last known."""
 WRITER_SECONDS = 15.0
 """A writer that showed no life for longer is away: rates are unknown, not zero."""
-FULL_SHARE = 0.995
+PEAK_FOR = timedelta(minutes=1)
+"""What a tier reached counts for so long: an alert that came and went each second would tell nobody anything."""
 WORST_FIRST = ("lost", "degraded", "recovering", "exact")
 GONE = frozenset({"lost"})
 
@@ -48,6 +51,7 @@ class _Facts(NamedTuple):
     marks: dict[tuple[int, str], TierMark]
     blocks: dict[tuple[int, str], int]
     refusals: dict[int, list[RefusalView]]
+    peaks: dict[tuple[int, str], float]
 
 
 def node_names(*, ids: Collection[UUID] | None = None) -> dict[str, str]:
@@ -60,8 +64,9 @@ def node_names(*, ids: Collection[UUID] | None = None) -> dict[str, str]:
 def fleet_view(*, now: datetime) -> FleetView:
     """The whole fleet, nodes sorted by name."""
     nodes = _nodes(Node.objects.order_by("name"), now)
-    writer_at = _writer_at()
-    numbers = _numbers(nodes, writer_at, now)
+    pulses = list(Pulse.objects.all())
+    writer_at = _writer_at(pulses)
+    numbers = _numbers(nodes, pulses, writer_at, now)
     alerts = alerts_of(nodes, writer_at=writer_at, now=now, away=timedelta(seconds=WRITER_SECONDS))
     return FleetView(
         nodes=nodes,
@@ -88,7 +93,7 @@ def node_view(*, name: str, now: datetime) -> NodeView | None:
 def alerts(*, now: datetime) -> list[Alert]:
     """What is wrong at `now`, worst first."""
     nodes = _nodes(Node.objects.order_by("name"), now)
-    return alerts_of(nodes, writer_at=_writer_at(), now=now, away=timedelta(seconds=WRITER_SECONDS))
+    return alerts_of(nodes, writer_at=_writer_at(Pulse.objects.all()), now=now, away=timedelta(seconds=WRITER_SECONDS))
 
 
 # --- nodes --------------------------------------------------------------------
@@ -98,11 +103,11 @@ def _nodes(rows: Iterable[Node], now: datetime) -> list[NodeView]:
     nodes = list(rows)
     if not nodes:
         return []
-    facts = _facts([n.id for n in nodes])
+    facts = _facts([n.id for n in nodes], now)
     return [_node(n, facts, now) for n in nodes]
 
 
-def _facts(ids: list[UUID]) -> _Facts:
+def _facts(ids: list[UUID], now: datetime) -> _Facts:
     tiers: dict[UUID, list[NodeTier]] = defaultdict(list)
     for tier in NodeTier.objects.filter(node_id__in=ids):
         tiers[tier.node_id].append(tier)
@@ -123,7 +128,15 @@ def _facts(ids: list[UUID]) -> _Facts:
         {(m.source, m.tier): m for m in TierMark.objects.filter(source__in=numbers)},
         blocks,
         refusals,
+        _peaks(numbers, now),
     )
+
+
+def _peaks(numbers: list[int], now: datetime) -> dict[tuple[int, str], float]:
+    """Highest fill of each tier of these sources, of the columns that began lately."""
+    rows = MarkSample.objects.filter(source__in=numbers, layer=0, t0__gt=now - PEAK_FOR, capacity__gt=0)
+    share = Cast(F("peak"), FloatField()) / F("capacity")
+    return {(s, t): p for s, t, p in rows.values_list("source", "tier").annotate(p=Max(share))}
 
 
 def _node(node: Node, facts: _Facts, now: datetime) -> NodeView:
@@ -181,6 +194,8 @@ def _tier(
     # the owners of a lost node are retired: what it holds is not known, and must not read as nothing
     blocks = None if node.state in GONE or not numbers else sum(facts.blocks.get((n, tier), 0) for n in numbers)
     share = used / capacity if used is not None and capacity else None
+    reached = [p for n in numbers if (p := facts.peaks.get((n, tier))) is not None]
+    peak = max([*reached, *([] if share is None else [share])], default=None)
     return TierView(
         tier=tier,
         used_bytes=used,
@@ -190,18 +205,11 @@ def _tier(
         blocks=blocks,
         emulated=bool(declared and declared.emulated),
         encrypted=bool(declared and declared.encrypted),
-        state=_fill(share, high, stale),
+        state=fill_state(share, high, stale),
         age_ms=_ms(now, min((m.at for m in marks), default=None)),
         stale=stale,
+        peak=None if stale else peak,
     )
-
-
-def _fill(share: float | None, high: float | None, stale: bool) -> str:
-    if stale or share is None:
-        return "unknown"
-    if share >= FULL_SHARE:
-        return "full"
-    return "high" if high is not None and share > high else "ok"
 
 
 def _source(row: SourceRow, facts: _Facts, now: datetime) -> SourceView:
@@ -254,14 +262,14 @@ def _step(tier: str, nodes: list[NodeView]) -> LadderStep | None:
     )
 
 
-def _writer_at() -> datetime | None:
+def _writer_at(pulses: Iterable[Pulse]) -> datetime | None:
     """When the writers were last known to live: the one that was silent longest counts."""
-    pulses = dict(Pulse.objects.values_list("shard", "at"))
-    seen = [max((t for t in (s.seen_at, pulses.get(s.id)) if t), default=None) for s in Shard.objects.all()]
+    told = {p.shard: p.at for p in pulses}
+    seen = [max((t for t in (s.seen_at, told.get(s.id)) if t), default=None) for s in Shard.objects.all()]
     return None if not seen or None in seen else min(t for t in seen if t)
 
 
-def _numbers(nodes: list[NodeView], writer_at: datetime | None, now: datetime) -> Numbers:
+def _numbers(nodes: list[NodeView], pulses: list[Pulse], writer_at: datetime | None, now: datetime) -> Numbers:
     joined = [n for n in nodes if n.state != "joining"]
     complete = all(not n.stale and n.source_state in (None, "exact") for n in joined)
     blocks = sum(n.blocks or 0 for n in nodes)
@@ -272,7 +280,7 @@ def _numbers(nodes: list[NodeView], writer_at: datetime | None, now: datetime) -
             requests_per_s=None, hit_ratio=None, saved_ms_per_s=None, events_per_s=None, evictions_per_s=None,
             blocks=blocks, complete=False, as_of=writer_at,
         )  # fmt: skip
-    fresh = [p for p in Pulse.objects.all() if (now - p.at).total_seconds() <= WRITER_SECONDS]
+    fresh = [p for p in pulses if (now - p.at).total_seconds() <= WRITER_SECONDS]
     prompt = sum(p.prompt_tokens for p in fresh)
 
     def rate(name: str) -> float:

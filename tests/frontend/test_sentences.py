@@ -21,7 +21,8 @@ def test_the_answer_says_the_statements_in_their_order():
     text = sentences.answer(ANSWERS)
     assert text == (
         '<b>3 of 4 nodes report.</b> <a href="/nodes/a1">a1</a> has been silent for 11 min.'
-        ' <a href="/nodes/b1">b1</a> and <a href="/nodes/c1">c1</a> are above the high mark on dram.'
+        ' <a href="/nodes/b1">b1</a> and <a href="/nodes/c1">c1</a> went above the high mark on dram'
+        ' in the last minute.'
     )
 
 
