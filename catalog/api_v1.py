@@ -20,7 +20,7 @@ from catalog import agents, fleet, services
 from catalog.models import NODE_ROLES, NODE_STATES, Node
 from catalog.selectors import NodeView, node_view, node_views
 from kvconsole.infra.access import PUBLIC, audited, counted, principal_of, route
-from kvconsole.infra.calls import call, page_of
+from kvconsole.infra.calls import PROOF, call, page_of
 from kvconsole.infra.rest import Problem, Strict, etag
 from kvcore.blocks import TIERS
 from kvcore.messages import EnrolmentQuestion, fingerprint
@@ -178,7 +178,7 @@ class Nodes(APIView):
         body=NodeIn,
         answer=NodeCreated,
         status=201,
-        refusals=("node-name-taken", "agent-url-refused", "commander-unavailable"),
+        refusals=("node-name-taken", "agent-url-refused", "commander-unavailable", *PROOF),
     )
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """A new node, and the token with which its agent enrols."""
@@ -224,7 +224,7 @@ class FleetKey(APIView):
     """The console's command key."""
 
     @call(
-        "fleet_key",
+        "fleet_key_get",
         answer=FleetKeyOut,
         public=True,
         query=QUESTION,
@@ -259,8 +259,10 @@ def _node(view: NodeView) -> dict[str, Any]:
     return found
 
 
+_MAKE = audited("operator", step_up=True, scope="nodes:manage")
+"""As for tokens: whoever makes a node makes a token with which somebody becomes one of the fleet."""
 urlpatterns: list[URLPattern] = [
-    route("nodes", Nodes.as_view(), "nodes-api", GET=counted(*READERS), POST=audited("operator")),
+    route("nodes", Nodes.as_view(), "nodes-api", GET=counted(*READERS), POST=_MAKE),
     route("nodes:enrol", NodeEnrol.as_view(), "nodes-enrol", POST=audited(PUBLIC)),
     route("nodes/<uuid:node_id>", NodeDetail.as_view(), "node-api", GET=counted(*READERS)),
     route("fleet-key", FleetKey.as_view(), "fleet-key", GET=counted(PUBLIC)),

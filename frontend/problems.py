@@ -158,6 +158,7 @@ PROBLEMS: dict[str, Problem] = {
     "fenced-boot": Problem(_("A newer process has replaced this one"), FRAME, NONE),
     "seq-backwards": Problem(_("The numbering went backwards"), FRAME, NONE),
     "missing-dp-rank": Problem(_("The frame does not say which rank it is of"), GIVEN_UP, CHANGED),
+    "wrong-dp-rank": Problem(_("The source has no such rank"), FRAME, CHANGED),
     "node-fenced": Problem(_("The node is fenced"), FRAME, NONE),
     "too-many-sources": Problem(_("The node speaks for too many sources"), FRAME, NONE),
     "wrong-shard": Problem(_("The frame is for another writer"), FRAME, CHANGED),

@@ -27,6 +27,7 @@ REFUSALS = {
     "fenced-boot": "this boot was replaced by a newer one",
     "seq-backwards": "the stream's seq went backwards without a new boot",
     "missing-dp-rank": "the source has several ranks and the frame names none",
+    "wrong-dp-rank": "the frame names a rank that the source does not have",
     "unknown-item": "an item kind this console does not know",
     "wrong-type": "a field is missing, has another type, or a value outside its set",
     "nesting": "an item is nested deeper than the contract allows",

@@ -79,6 +79,7 @@ def _join_options(sub: argparse.ArgumentParser) -> None:
     remote.add_argument("--remote-file", default="", help="private file with that URL in its first line")
     sub.add_argument("--policy", default="value", choices=("value", "lru"))
     sub.add_argument("--tpot-ms", type=float, default=0.0, help="pace of decode; 0 = at once")
+    sub.add_argument("--ranks", type=int, help="data-parallel ranks of the engine; without it the console takes any")
     sub.add_argument("--tls-cert", default="")
     sub.add_argument("--tls-key", default="")
 
@@ -100,7 +101,7 @@ def _join(home: Home, args: argparse.Namespace) -> int:
         tpot_ms=args.tpot_ms, tls_cert=args.tls_cert, tls_key=args.tls_key,
     )  # fmt: skip
     with httpx.Client(timeout=30, trust_env=False, follow_redirects=False) as client:
-        config = join(home, console_url=args.console, token=token, draft=draft, client=client)
+        config = join(home, console_url=args.console, token=token, draft=draft, client=client, ranks=args.ranks)
     print(f"{config.name} is enrolled as {config.node}; start it with: python -m nodeagent run --dir {home.path}")
     return 0
 

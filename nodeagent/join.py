@@ -59,7 +59,15 @@ class _Enrolled(msgspec.Struct, frozen=True):
     id: str = ""
 
 
-def join(home: Home, *, console_url: str, token: str, draft: dict[str, Any], client: httpx.Client) -> Config:
+def join(
+    home: Home,
+    *,
+    console_url: str,
+    token: str,
+    draft: dict[str, Any],
+    client: httpx.Client,
+    ranks: int | None = None,
+) -> Config:
     """The config of the enrolled node, written with its secrets to `home`.
 
     Args:
@@ -68,6 +76,7 @@ def join(home: Home, *, console_url: str, token: str, draft: dict[str, Any], cli
         token: enrolment token with the console's fingerprint behind a dot.
         draft: `Config` fields that the console does not decide (name, listen, agent_url, tiers, profile, …).
         client: HTTP client without credentials.
+        ranks: data-parallel ranks of the engine; the console refuses what names another one. None = not known.
 
     Raises:
         NotJoined: refused, unreachable, or the console is not the one the token names.
@@ -75,6 +84,8 @@ def join(home: Home, *, console_url: str, token: str, draft: dict[str, Any], cli
     """
     if home.config_file.exists():
         raise NotJoined(f"{home.config_file} exists: this directory belongs to an agent")
+    if ranks is not None and not 1 <= ranks <= 1024:
+        raise NotJoined("--ranks: 1 to 1024; nothing was sent")
     home.require_writable()
     for file in (draft.get("tls_cert"), draft.get("tls_key")):
         if file and not Path(file).is_file():
@@ -92,7 +103,8 @@ def join(home: Home, *, console_url: str, token: str, draft: dict[str, Any], cli
     trial = _config(draft, node="-", console_url=base, key=console_key, ingest=[Ingest(0, base)], shards=1)
     body = {
         "enrolment_token": token, "name": draft["name"], "public_key": public.hex(), "agent_url": trial.agent_url,
-        "agent_version": VERSION, "tiers": describe_config(trial), "engine": describe(), "profile": trial.profile,
+        "agent_version": VERSION, "tiers": describe_config(trial), "profile": trial.profile,
+        "engine": describe() | ({} if ranks is None else {"dp_size": ranks}),
     }  # fmt: skip
     enrolled = _ask(client.post, f"{base}/api/v1/nodes:enrol", _Enrolled, json=body)
     if enrolled.console_public_key.lower() != console_key:

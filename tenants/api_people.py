@@ -188,7 +188,7 @@ class TokenDetail(APIView):
 class Me(APIView):
     """Who calls."""
 
-    @call("me", answer=MeOut)
+    @call("me_get", answer=MeOut)
     def get(self, request: Request) -> Response:
         """Who the console takes the caller for, and what it may."""
         actor = _actor()

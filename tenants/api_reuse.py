@@ -116,7 +116,7 @@ class ExplainReuse(APIView):
     """Why two namespaces share nothing."""
 
     @call(
-        "explain_reuse",
+        "reuse_explain",
         answer=ExplanationOut,
         query=[
             OpenApiParameter("a", str, required=True, description="Id or digest of a namespace"),

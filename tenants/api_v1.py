@@ -129,7 +129,7 @@ class NamespaceResolve(APIView):
 class KeyLeases(APIView):
     """Key leases of nodes and gateways."""
 
-    @call("key_leases", body=KeyLeasesIn, answer=KeyLeasesOut)
+    @call("key_leases_renew", body=KeyLeasesIn, answer=KeyLeasesOut)
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """Leases from now for five minutes, and the fences behind `fence_seq`. The call acknowledges `fence_seq`."""
         answer = services.key_leases_renew(

@@ -144,6 +144,16 @@ def test_what_cannot_be_kept_or_served_is_found_before_the_token_is_sent(far, tm
         attempt(far, Home(tmp_path / "file"))
     with pytest.raises(ConfigError, match="no directory that this user may write to"):
         attempt(far, Home(tmp_path / "file" / "a"))
+    for ranks in (0, -1, 1025):
+        with httpx.Client() as client, pytest.raises(NotJoined, match="--ranks"):
+            join(
+                Home(tmp_path / "a"),
+                console_url=far.url,
+                token=far.enrolment_token,
+                draft={},
+                client=client,
+                ranks=ranks,
+            )
     with pytest.raises(NotJoined, match="is no file: nothing was sent"):
         attempt(far, Home(tmp_path / "a"), tls_cert=str(tmp_path / "none"), tls_key=str(tmp_path / "none"))
     assert not far.counts

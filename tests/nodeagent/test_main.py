@@ -142,7 +142,8 @@ def test_join_from_the_command_line(far, tmp_path, capsys, monkeypatch):
         "--tier",
         "hbm=1MiB",
     ]
-    assert main([*line, "--token", far.enrolment_token]) == 0
+    assert main([*line, "--token", far.enrolment_token, "--ranks", "2"]) == 0
+    assert far.enrolled["engine"]["dp_size"] == 2
     assert "n9 is enrolled" in capsys.readouterr().out
     assert main([*line, "--token", far.enrolment_token]) == 1
     assert "belongs to an agent" in capsys.readouterr().err
