@@ -58,8 +58,8 @@ class Heat {
     this.show(state);
     if (state === 'ready' || state === 'empty') this.join();
     if (state !== 'ready') return;
-    this.honest();
     this.renew();
+    this.honest();
   }
 
   /** A pinned cell keeps its time when another picture comes; one in the newest column stays the newest. */
@@ -74,7 +74,7 @@ class Heat {
     const line = $('[data-merged]');
     if (!line) return;
     line.hidden = !merged;
-    if (merged) write(line, t('rows_merged', { families: number(merged.params.families), rows: number(merged.params.rows) }));
+    if (merged) write(line, t('rows_merged', { families: number(merged.params.families), rows: number(this.offered.length) }));
     $('.notice', $('#honesty')).hidden = !$('#honesty li:not([hidden])');
   }
 
