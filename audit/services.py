@@ -33,6 +33,7 @@ PII, AGENT_SIGNED, BREAK_GLASS, LATE, APPROVAL, RESTORE = 1, 2, 4, 8, 16, 32
 NOBODY = bytes(16)
 NO_PII = bytes(32)
 SAFE_INTEGER = 2**53
+_AS_IT_IS = frozenset({type(None), str, bool, float})
 
 _COLUMNS = (
     *("event_id", "event_type", "tenant_id", "tenant_ref", "actor_ref", "outcome", "flags", "body", "body_hash"),
@@ -173,10 +174,10 @@ def pii_open(event: Event, *, subject: str) -> dict[str, Any] | None:
 def portable(value: Any) -> Any:
     """The value as RFC 8785 takes it: integers from 2^53 as strings, bytes as hex, times as RFC 3339 in UTC."""
     kind = type(value)  # what most values are is found first: the rest of these questions costs more
-    if value is None or kind is str or kind is bool or kind is float:
+    if kind in _AS_IT_IS or (kind is int and -SAFE_INTEGER < value < SAFE_INTEGER):
         return value
     if kind is dict:
-        return {str(k): portable(v) for k, v in value.items()}
+        return {str(k): v if type(v) in _AS_IT_IS else portable(v) for k, v in value.items()}
     if kind is list:
         return [portable(v) for v in value]
     if isinstance(value, str | float):

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-import msgspec
 from django.conf import settings
 from django.http.request import validate_host
 from django.urls import URLPattern
@@ -22,6 +21,7 @@ from catalog.selectors import NodeView, node_view, node_views
 from kvconsole.infra.access import PUBLIC, audited, counted, principal_of, route
 from kvconsole.infra.calls import PROOF, call, page_of
 from kvconsole.infra.rest import Problem, Strict, etag
+from kvconsole.infra.statements import Rows
 from kvcore.blocks import TIERS
 from kvcore.messages import EnrolmentQuestion, fingerprint
 from kvcore.residency import PLACE
@@ -161,7 +161,15 @@ class NodeOut(serializers.Serializer[Any]):
     last_heard_at = serializers.DateTimeField(allow_null=True)
 
 
-NODE_FIELDS = tuple(NodeOut().fields)
+NODE_FIELDS, TIER_FIELDS = tuple(NodeOut().fields), tuple(TierOut().fields)
+LISTED = Rows(
+    Node.objects.all,
+    columns=(
+        *("id", "name", "region", "zone", "rack", "role", "state", "agent_url", "agent_version", "engine"),
+        *("enrolled_at", "last_heard_at"),
+    ),
+    key=("name",),
+)
 
 
 class Nodes(APIView):
@@ -171,7 +179,7 @@ class Nodes(APIView):
     def get(self, request: Request) -> Response:
         """A page of nodes, by name."""
         views = partial(node_views, now=datetime.now(UTC))
-        return page_of(Node.objects.all(), request, key=("name",), name="nodes", item=_node, views=views)
+        return page_of(LISTED, request, name="nodes", item=_node, views=views)
 
     @call(
         "nodes_create",
@@ -254,8 +262,9 @@ def _proven(request: Request) -> dict[str, str]:
 
 
 def _node(view: NodeView) -> dict[str, Any]:
-    data = msgspec.to_builtins(view, builtin_types=(datetime,))
-    found: dict[str, Any] = portable({name: data[name] for name in NODE_FIELDS})
+    data = {name: getattr(view, name) for name in NODE_FIELDS}
+    data["tiers"] = [{name: getattr(tier, name) for name in TIER_FIELDS} for tier in view.tiers]
+    found: dict[str, Any] = portable(data)
     return found
 
 

@@ -1,25 +1,19 @@
 """The fleet and its nodes as they are now: ten small queries for all nodes, none over placements."""
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any
 from uuid import UUID
 
-from django.db import connections
-from django.db.models import F, FloatField, Max
-from django.db.models.functions import Cast
-
-from catalog.models import MarkSample, Node, NodeTier, Pulse, Refusal, Shard, SourcePulse, TierMark
-from catalog.models import Source as SourceRow
+from catalog.models import Node, Pulse, Shard
 from catalog.selectors.alerts import alerts_of, answer_of, fill_state
+from catalog.selectors.facts import Facts, Source, Tier, facts_of
 from catalog.selectors.views import (
     Alert,
     FleetView,
     LadderStep,
     NodeView,
     Numbers,
-    RefusalView,
     SourceView,
     TierView,
 )
@@ -30,28 +24,8 @@ SILENT_SECONDS = 10.0
 """Not heard for longer: everything said of the node is last known."""
 WRITER_SECONDS = 15.0
 """A writer that showed no life for longer is away: rates are unknown, not zero."""
-PEAK_FOR = timedelta(minutes=1)
-"""What a tier reached counts for so long: an alert that came and went each second would tell nobody anything."""
 WORST_FIRST = ("lost", "degraded", "recovering", "exact")
 GONE = frozenset({"lost"})
-
-_HOLDINGS = """
-SELECT o.source_id, o.tier, sum(h.blocks)::bigint
-FROM catalog_owner o JOIN catalog_holding h ON h.owner = o.id
-WHERE NOT o.retired AND o.source_id = ANY(%s) GROUP BY o.source_id, o.tier"""
-"""Blocks by live owner: one row of `holding` per keyspace and owner, exact at every commit."""
-
-
-class _Facts(NamedTuple):
-    """Rows of all nodes, by node."""
-
-    tiers: dict[UUID, list[NodeTier]]
-    sources: dict[UUID, list[SourceRow]]
-    pulses: dict[int, SourcePulse]
-    marks: dict[tuple[int, str], TierMark]
-    blocks: dict[tuple[int, str], int]
-    refusals: dict[int, list[RefusalView]]
-    peaks: dict[tuple[int, str], float]
 
 
 def node_names(*, ids: Collection[UUID] | None = None) -> dict[str, str]:
@@ -79,8 +53,8 @@ def fleet_view(*, now: datetime) -> FleetView:
     )
 
 
-def node_views(nodes: Iterable[Node], *, now: datetime) -> list[NodeView]:
-    """These nodes, in their order: six queries for all of them, whatever else the fleet has."""
+def node_views(nodes: Iterable[Any], *, now: datetime) -> list[NodeView]:
+    """These nodes (or rows of them), in their order: seven queries for all of them, whatever else the fleet has."""
     return _nodes(nodes, now)
 
 
@@ -99,47 +73,15 @@ def alerts(*, now: datetime) -> list[Alert]:
 # --- nodes --------------------------------------------------------------------
 
 
-def _nodes(rows: Iterable[Node], now: datetime) -> list[NodeView]:
+def _nodes(rows: Iterable[Any], now: datetime) -> list[NodeView]:
     nodes = list(rows)
     if not nodes:
         return []
-    facts = _facts([n.id for n in nodes], now)
+    facts = facts_of([n.id for n in nodes], now)
     return [_node(n, facts, now) for n in nodes]
 
 
-def _facts(ids: list[UUID], now: datetime) -> _Facts:
-    tiers: dict[UUID, list[NodeTier]] = defaultdict(list)
-    for tier in NodeTier.objects.filter(node_id__in=ids):
-        tiers[tier.node_id].append(tier)
-    sources: dict[UUID, list[SourceRow]] = defaultdict(list)
-    for source in SourceRow.objects.filter(node_id__in=ids).order_by("name", "dp_rank"):
-        sources[source.node_id].append(source)
-    numbers = [s.id for of in sources.values() for s in of]
-    refusals: dict[int, list[RefusalView]] = defaultdict(list)
-    for row in Refusal.objects.filter(source__in=numbers).order_by("-count"):
-        refusals[row.source].append(RefusalView(code=row.code, count=row.count, last_at=row.last_at, detail=row.detail))
-    with connections[FLEET_PLANE].cursor() as cursor:
-        cursor.execute(_HOLDINGS, (numbers,))
-        blocks = {(source, tier): count for source, tier, count in cursor.fetchall()}
-    return _Facts(
-        tiers,
-        sources,
-        {p.source: p for p in SourcePulse.objects.filter(source__in=numbers)},
-        {(m.source, m.tier): m for m in TierMark.objects.filter(source__in=numbers)},
-        blocks,
-        refusals,
-        _peaks(numbers, now),
-    )
-
-
-def _peaks(numbers: list[int], now: datetime) -> dict[tuple[int, str], float]:
-    """Highest fill of each tier of these sources, of the columns that began lately."""
-    rows = MarkSample.objects.filter(source__in=numbers, layer=0, t0__gt=now - PEAK_FOR, capacity__gt=0)
-    share = Cast(F("peak"), FloatField()) / F("capacity")
-    return {(s, t): p for s, t, p in rows.values_list("source", "tier").annotate(p=Max(share))}
-
-
-def _node(node: Node, facts: _Facts, now: datetime) -> NodeView:
+def _node(node: Any, facts: Facts, now: datetime) -> NodeView:
     sources = facts.sources[node.id]
     pulses = [p for s in sources if (p := facts.pulses.get(s.id))]
     heard = max((t for t in (node.last_heard_at, *(p.at for p in pulses)) if t), default=None)
@@ -173,17 +115,19 @@ def _node(node: Node, facts: _Facts, now: datetime) -> NodeView:
     )
 
 
-def _tiers(node: Node, facts: _Facts, stale: bool, now: datetime) -> list[TierView]:
+def _tiers(node: Any, facts: Facts, stale: bool, now: datetime) -> list[TierView]:
     declared = {t.tier: t for t in facts.tiers[node.id]}
     numbers = [s.id for s in facts.sources[node.id]]
-    held = {tier for source, tier in facts.blocks if source in numbers}
-    said = {tier for source, tier in facts.marks if source in numbers}
-    named = declared.keys() | held | said
-    return [_tier(tier, node, declared.get(tier), numbers, facts, stale, now) for tier in TIERS if tier in named]
+
+    def known(tier: str) -> bool:
+        places = [(n, tier) for n in numbers]
+        return tier in declared or any(p in facts.blocks or p in facts.marks for p in places)
+
+    return [_tier(tier, node, declared.get(tier), numbers, facts, stale, now) for tier in TIERS if known(tier)]
 
 
 def _tier(
-    tier: str, node: Node, declared: NodeTier | None, numbers: list[int], facts: _Facts, stale: bool, now: datetime
+    tier: str, node: Any, declared: Tier | None, numbers: list[int], facts: Facts, stale: bool, now: datetime
 ) -> TierView:
     """Fills of several sources of one node add up: each has its own arena."""
     marks = [m for n in numbers if (m := facts.marks.get((n, tier)))]
@@ -212,7 +156,7 @@ def _tier(
     )
 
 
-def _source(row: SourceRow, facts: _Facts, now: datetime) -> SourceView:
+def _source(row: Source, facts: Facts, now: datetime) -> SourceView:
     pulse = facts.pulses.get(row.id)
     heard = max((t for t in (row.last_frame_at, pulse.at if pulse else None) if t), default=None)
     return SourceView(
