@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -162,6 +163,7 @@ class NodeOut(serializers.Serializer[Any]):
 
 
 NODE_FIELDS, TIER_FIELDS = tuple(NodeOut().fields), tuple(TierOut().fields)
+_of_node, _of_tier = attrgetter(*NODE_FIELDS), attrgetter(*TIER_FIELDS)
 LISTED = Rows(
     Node.objects.all,
     columns=(
@@ -262,8 +264,8 @@ def _proven(request: Request) -> dict[str, str]:
 
 
 def _node(view: NodeView) -> dict[str, Any]:
-    data = {name: getattr(view, name) for name in NODE_FIELDS}
-    data["tiers"] = [{name: getattr(tier, name) for name in TIER_FIELDS} for tier in view.tiers]
+    data = dict(zip(NODE_FIELDS, _of_node(view), strict=True))
+    data["tiers"] = [dict(zip(TIER_FIELDS, _of_tier(tier), strict=True)) for tier in view.tiers]
     found: dict[str, Any] = portable(data)
     return found
 
