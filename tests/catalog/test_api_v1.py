@@ -16,7 +16,7 @@ from tests.tenants.conftest import anonymous, caller  # noqa: F401
 from tests.tenants.persons import Person, code
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
-MAKES = ("nodes:manage",)
+MAKES = ("nodes:manage", "*:read")
 NODE = {"name": "n1", "region": "eu-fra", "zone": "a", "rack": "r1", "role": "prefill"}
 
 

@@ -1,8 +1,8 @@
 """Roll-outs: refusals, then that resolving follows the shares and that what is old is left alone."""
 
 import itertools
-import math
 import json
+import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
