@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, LiteralString, cast
 
 import psycopg
+from django.core.exceptions import EmptyResultSet
 from django.db import connections
 from django.db.models import Expression, Q, QuerySet
 from psycopg.types.datetime import TimestamptzLoader
@@ -95,7 +96,10 @@ class Rows:
         """
         shape = tuple((name, value if _decides(value) else Given) for name, value in sorted(filters.items()))
         made = _statement if self.kept else _statement.__wrapped__
-        query, places = made(self, plane(), shape, limit, backwards != self.newest, bool(behind))
+        try:
+            query, places = made(self, plane(), shape, limit, backwards != self.newest, bool(behind))
+        except EmptyResultSet:  # the filters leave nothing, whatever the table holds
+            return []
         bound = {**filters, **{f"key {i}": value for i, value in enumerate(behind)}}
         values = [bound[p.name] if isinstance(p, Given) else p for p in places]
         return [self._row(*row) for row in fetch(query, values)]

@@ -77,3 +77,14 @@ def test_a_join_that_finds_nothing_leaves_its_columns_empty():
     rows = Rows(User.objects.filter, columns=("username", "tenant__slug"), key=("username",))
     found = rows.page({"id": user.id}, limit=2, backwards=False, behind=())
     assert [(r.username, r.tenant__slug) for r in found] == [(user.username, None)]
+
+
+@pytest.mark.django_db
+def test_filters_that_leave_nothing_leave_nothing():
+    a_tenant(slug="t1")
+    none = Rows(lambda: Tenant.objects.filter(slug__in=[]), columns=("slug",), key=("slug",), newest=True, kept=False)
+    assert none.page({}, limit=5, backwards=False, behind=()) == []
+    newest = Rows(found, columns=("slug",), key=("slug",), newest=True, kept=False)
+    a_tenant(slug="t2")
+    assert [r.slug for r in newest.page({}, limit=1, backwards=False, behind=())] == ["t2"]
+    assert [r.slug for r in newest.page({}, limit=1, backwards=True, behind=())] == ["t1"]
