@@ -29,7 +29,7 @@ ROUND_SECONDS = 600.0
 PACED = 3
 LEAST_RATE = 2_000.0
 SAVE_SECONDS = 5.0
-LOCK = (0x4B564C47, 2)
+LOCK = 0x4B564C47_00000002
 NICE = 10
 KINDS = ("leaf", "event", "body", "tile", "checkpoint", "frontier", "log-shrunk")
 UNSETTLED = 5_000
@@ -129,7 +129,7 @@ class Scrubber:
             return True
         options = "-c max_parallel_workers_per_gather=0 -c statement_timeout=60s"
         c = psycopg.connect(self.dsn, autocommit=True, connect_timeout=3, options=options)
-        row = c.execute("SELECT pg_try_advisory_lock(%s, %s)", LOCK).fetchone()
+        row = c.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchone()
         if row is None or not row[0]:
             c.close()
             return False

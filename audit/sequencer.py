@@ -30,7 +30,7 @@ STANDBY_SECONDS = 0.5
 """How often who does not lead tries to."""
 MONTHS_AHEAD = 3
 MONTHS_SECONDS = 3600.0
-LOCK = (0x4B564C47, 1)
+LOCK = 0x4B564C47_00000001
 """Advisory lock of the one that leads: `KVLG`, sequencer."""
 _COLUMNS = (
     "id, event_type, time_us, event_id, tenant_ref, actor_ref, outcome, flags, producer_id, producer_seq, body_hash,"
@@ -77,7 +77,7 @@ class Sequencer:
             connection.execute(
                 "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 2"
             )
-            row = connection.execute("SELECT pg_try_advisory_lock(%s, %s)", LOCK).fetchone()
+            row = connection.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchone()
             if row is None or not row[0]:
                 return False
             stack.pop_all()

@@ -52,7 +52,7 @@ def audit_checkpoint(context: typer.Context) -> None:
 @audit.command("proof")
 def audit_proof(context: typer.Context, event: EventId) -> None:
     """The proof that an event is in the log, as a file for `kvc verify proof`."""
-    print(client(context).call("GET", f"/audit/proofs/{place(event)}").text, end="")
+    print(client(context).call("GET", f"/audit/proofs/{place(event)}", media="text/plain").text, end="")
 
 
 @audit.command("state")

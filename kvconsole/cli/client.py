@@ -96,6 +96,7 @@ class Client:
         params: Mapping[str, Any] | None = None,
         match: str = "",
         key: str = "",
+        media: str = "json",
     ) -> httpx.Response:
         """The good answer.
 
@@ -105,6 +106,7 @@ class Client:
             body: JSON.
             params: of the query; None values are left out.
             match: the ETag for If-Match.
+            media: what the type of a good answer names.
             key: Idempotency-Key; a new one for each POST if not given, so that its repetition does nothing twice.
 
         Raises:
@@ -127,7 +129,7 @@ class Client:
             raise Failure(UNREACHABLE, f"{self.url} does not answer: {type(e).__name__}.") from None
         if answer.status_code >= 300:
             raise refusal(answer)
-        if answer.content and "json" not in answer.headers.get("Content-Type", ""):
+        if answer.content and media not in answer.headers.get("Content-Type", ""):
             raise Failure(FAILED, f"What answers at {self.url} is no KV Console.")
         return answer
 

@@ -48,4 +48,6 @@ REVOKE EXECUTE ON FUNCTION
   pg_advisory_xact_lock(integer, integer), pg_try_advisory_xact_lock(integer, integer),
   pg_advisory_xact_lock_shared(integer, integer), pg_try_advisory_xact_lock_shared(integer, integer),
   lo_creat(integer), lo_create(oid), lo_from_bytea(oid, bytea) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION pg_try_advisory_lock(integer, integer) TO kv_ingest, kv_seq;
+GRANT EXECUTE ON FUNCTION pg_try_advisory_lock(integer, integer) TO kv_ingest;
+-- Locks of one number and locks of two are apart: who seals the log cannot hold a lock of a writer.
+GRANT EXECUTE ON FUNCTION pg_try_advisory_lock(bigint) TO kv_seq;

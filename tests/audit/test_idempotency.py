@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from audit import idempotency
 from audit.models import Idempotency
+from audit.registry import TYPES
 from kvconsole.infra import sql
 from tenants.models import Tenant
 from tests.tenants.conftest import Caller, caller  # noqa: F401
@@ -99,13 +100,16 @@ def test_a_call_that_is_at_work_is_not_waited_for(caller):
 
 
 @committed
-def test_a_rehearsal_has_no_effect_no_event_and_makes_no_key(caller, settings):
+def test_a_rehearsal_has_no_effect_one_event_that_says_so_and_makes_no_key(caller, settings):
     call = caller("operator")
     with sql.connect("audit") as c:
-        before = c.execute("SELECT count(*) FROM audit_event").fetchone()
+        kinds = "SELECT event_type FROM audit_event WHERE event_type <> %s"
+        unchanged = TYPES["call.unchanged"].number
+        before = c.execute(kinds, (unchanged,)).fetchall()
         answer = call.post("/tenants?validate_only=true", body(), **KEY)
         assert answer.status_code == 201
-        assert c.execute("SELECT count(*) FROM audit_event").fetchone() == before
+        assert c.execute(kinds, (unchanged,)).fetchall() == before
+        assert c.execute("SELECT count(*) FROM audit_event WHERE event_type = %s", (unchanged,)).fetchone() == (1,)
     assert not Tenant.objects.filter(slug="acme").exists()
     assert call.post("/tenants?validate_only=true", body("platform")).status_code == 409
     assert list(Path(settings.KEYSTORE_DIR).glob("tenant-*")) == []

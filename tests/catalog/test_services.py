@@ -85,7 +85,7 @@ def test_a_refused_enrolment_leaves_the_token_good(signer, far, fields, code):
 def test_without_a_good_token_nothing_is_looked_up(signer, far, monkeypatch):
     side, looked = far(), []
     monkeypatch.setattr(services.agents, "check_address", looked.append)
-    monkeypatch.setattr(services.agents, "command_key", lambda: looked.append("key"))
+    monkeypatch.setattr(services.signing, "command_key", lambda: looked.append("key"))
     for token in ("", "x", "kvc_enrol_" + "0" * 65, side.url):
         refused("enrolment-token-invalid", enrol, token=token, side=side, agent_url="http://internal.example")
     assert looked == []

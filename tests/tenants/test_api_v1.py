@@ -114,7 +114,7 @@ def test_bad_bodies_are_refused_field_by_field_with_no_effect(caller, path, body
 
 def test_what_is_not_json_is_refused(caller):
     call = caller("operator")
-    headers = {"Authorization": f"Bearer {call.token}"}
+    headers = {"Authorization": f"Bearer {call.bearer}"}
     broken = call.client.post("/api/v1/tenants", b"{", content_type="application/json", headers=headers)
     assert (broken.status_code, broken.json()["code"]) == (400, "bad-request")
     form = call.client.post("/api/v1/tenants", b"a=b", content_type="text/csv", headers=headers)
@@ -123,7 +123,7 @@ def test_what_is_not_json_is_refused(caller):
 
 def test_too_deep_and_too_large_bodies_are_refused(caller):
     call = caller("operator")
-    headers = {"Authorization": f"Bearer {call.token}"}
+    headers = {"Authorization": f"Bearer {call.bearer}"}
     for raw, status, code in (
         (b"[" * 100_000 + b"]" * 100_000, 400, "body-too-deep"),
         (b'{"name":"m","config":' + b'{"a":' * 80 + b"1" + b"}" * 81, 400, "body-too-deep"),

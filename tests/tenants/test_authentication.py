@@ -79,7 +79,7 @@ def test_which_reason_a_token_is_refused_for_is_not_told(caller, anonymous):
         with unrecorded():
             Token.objects.filter(id=token.id).update(**change)
         answers.append(call.get("/tenants").json())
-    call.token = call.token[:-1] + ("a" if call.token[-1] != "a" else "b")
+    call.bearer = call.bearer[:-1] + ("a" if call.bearer[-1] != "a" else "b")
     answers.append(call.get("/tenants").json())
     assert {(a["code"], a["detail"]) for a in answers} == {
         ("token-invalid", "The token is unknown, expired or revoked")

@@ -139,7 +139,7 @@ def test_it_repeats_the_real_view_until_a_generation_is_raised(caller):
     body = {"tenant": tenant.slug, "model": model.name}
     said = call.post("/namespaces:resolve", body)
     app = hot.Hot(View(), admit=lambda who: {})
-    token = [(b"content-type", b"application/json"), (b"authorization", f"Bearer {call.token}".encode())]
+    token = [(b"content-type", b"application/json"), (b"authorization", f"Bearer {call.bearer}".encode())]
     status, told, raw = ask(app, body, only=token)
     assert (status, json.loads(raw), told[b"etag"].decode()) == (200, said.json(), said["ETag"])
     resolved.contexts.clear(), resolved.answers.clear()

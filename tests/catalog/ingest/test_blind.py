@@ -110,6 +110,6 @@ def test_what_the_agent_refused_is_counted_and_casts_no_doubt(rig, sim, ns):
         "SELECT s.name, s.dp_rank, r.code, r.count FROM catalog_refusal r JOIN catalog_source s ON s.id = r.source"
     )
     assert set(counted) == {
-        ("e", 1, "missing-dp-rank", 3), ("ref", 0, "wrong-type", 1), ("ref", 0, "nesting", 1)
+        ("e", 1, "missing-dp-rank", 3), ("ref", 0, "wrong-type", 3), ("ref", 0, "nesting", 1)
     }  # fmt: skip
     assert rig.state(sim.node) == ("exact", "")
