@@ -18,7 +18,7 @@ OWN = "acme-code"
 OTHER = "borealis-bank"
 KINDS = {
     "slug": "tenant", "person_id": "person", "token_id": "token", "group_id": "group", "approval_id": "approval",
-    "node_id": "node",
+    "node_id": "node", "event_id": "event", "job_id": "job", "webhook_id": "webhook",
 }  # fmt: skip
 """Parameter of a path → what it names."""
 NAMED = {"models": "model", "nodes": "node name"}
@@ -37,6 +37,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "share-group-revoke": {"reason": "x"},
     "approval-approve": {},
     "approval-deny": {},
+    "webhook": {"name": "x"},
 }
 """Route → a body that is not at fault."""
 
@@ -117,6 +118,7 @@ def other_sites(own: dict[str, str]) -> Iterator[Site]:
     for side, kind in itertools.product(("a", "b"), ("namespace", "digest")):
         pair = {"a": own["namespace"], "b": own["namespace"], side: "<asked>"}
         yield Site(f"explain {kind} {side}", "GET", f"{at}/explain-reuse?a={pair['a']}&b={pair['b']}", kind)
+    yield Site("events of a tenant", "GET", f"{at}/audit/events?tenant=<asked>", "tenant", expects=200)
     yield Site("people of a tenant", "GET", f"{at}/people?tenant=<asked>", "tenant")
     yield Site("watermarks of a node", "GET", f"{at}/watermarks?node=<asked>&tier=hbm", "node name")
     for path in ("adapters", "models", "share-groups", "people", f"tenants/{OWN}/tokens"):
@@ -200,6 +202,19 @@ def plant(console: Console, count: int) -> dict[str, list[str]]:
               epoch="{i}")  # fmt: skip
         clone(cx, "tenants_sharegroup", count, "true", **fresh, tenant_id=other, owner_slug=f"'{OTHER}'", name=short)
         clone(cx, "audit_approval", count, "true", **fresh, object_id=short, tenant_id=other)
+        clone(cx, "audit_event", count, of, event_id="gen_random_uuid()")
+        cx.execute(
+            "INSERT INTO audit_job (id, tenant_id, kind, state, params, requester, created_at, expires_at, done, total,"
+            " position, result, problem, cancel_asked, lease_holder, lease_token)"
+            " SELECT gen_random_uuid(), %s, 'export', 'queued', '{}', '{}', now(), now() + interval '1 day', 0, 0,"
+            " '{}', '{}', '', false, '', 0"
+            " FROM generate_series(1, %s)", (ids[OTHER], count),
+        )  # fmt: skip
+        cx.execute(
+            "INSERT INTO audit_webhook (id, tenant_id, url, name, events, state, reason, key_version, created_by,"
+            " created_at) SELECT gen_random_uuid(), %s, 'https://other.invalid/', '', '[\"gap\"]', 'paused', '', 1,"
+            " 'user:x', now() FROM generate_series(1, %s)", (ids[OTHER], count),
+        )  # fmt: skip
         clone(cx, "catalog_node", count, "true", **fresh, name=f"'n-' || {short}")
         return {kind: [row[0] for row in cx.execute(f"{query} LIMIT %s", (count,))] for kind, query in {
             "tenant": "SELECT slug FROM tenants_tenant WHERE slug LIKE 't-%%'",
@@ -211,6 +226,9 @@ def plant(console: Console, count: int) -> dict[str, list[str]]:
             "adapter": f"SELECT digest FROM tenants_adapter WHERE {of}",
             "group": f"SELECT id::text FROM tenants_sharegroup WHERE {of}",
             "approval": f"SELECT id::text FROM audit_approval WHERE {of}",
+            "event": f"SELECT event_id::text FROM audit_event WHERE {of}",
+            "job": f"SELECT id::text FROM audit_job WHERE {of}",
+            "webhook": f"SELECT id::text FROM audit_webhook WHERE {of}",
             "node": "SELECT id::text FROM catalog_node WHERE name LIKE 'n-%%'",
             "node name": "SELECT name FROM catalog_node WHERE name LIKE 'n-%%'",
         }.items()}  # fmt: skip
