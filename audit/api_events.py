@@ -63,7 +63,7 @@ class EventDetail(APIView):
 class Checkpoint(APIView):
     """The signed size of the log."""
 
-    @call("audit_checkpoint", answer=CheckpointOut, refusals=("not-signed",))
+    @call("audit_checkpoint_get", answer=CheckpointOut, refusals=("not-signed",))
     def get(self, request: Request) -> Response:
         """The newest checkpoint, and the public keys to check it with."""
         newest = checkpoint_now()
@@ -89,7 +89,7 @@ class Proof(APIView):
 class State(APIView):
     """How the log stands."""
 
-    @call("audit_state", answer=StateOut)
+    @call("audit_state_get", answer=StateOut)
     def get(self, request: Request) -> Response:
         """Sizes, what waits, signer, witness, findings, and what is to be doubted."""
         return Response(dict(portable(log_state()._asdict() | {"doubts": signing.doubts()})))

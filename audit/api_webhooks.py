@@ -152,7 +152,7 @@ class WebhookTest(APIView):
 class Deliveries(APIView):
     """What was sent."""
 
-    @call("webhooks_deliveries", answer=DeliveryOut, page=True)
+    @call("webhooks_deliveries_list", answer=DeliveryOut, page=True)
     def get(self, request: Request, webhook_id: UUID) -> Response:
         """A page of messages, newest first, for 30 days."""
         hook = _hook(webhook_id)

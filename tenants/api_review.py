@@ -66,7 +66,7 @@ class AccessReviewOut(serializers.Serializer[Any]):
 class Review(APIView):
     """The access review."""
 
-    @call("audit_access_review", answer=AccessReviewOut)
+    @call("audit_access_get", answer=AccessReviewOut)
     def get(self, request: Request) -> Response:
         """As of now; of a tenant's people: of the tenant's own."""
         now = datetime.now(UTC)
