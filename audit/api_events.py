@@ -3,7 +3,6 @@
 Whoever reads events leaves one: which events were asked for, and how many came.
 """
 
-from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -16,11 +15,11 @@ from rest_framework.views import APIView
 from audit import selectors, signing
 from audit.bodies import QUERY, CheckpointOut, EventOut, EventQuery, StateOut, event_answer, filter_of
 from audit.downloads import AsItIs
-from audit.export.making import told
 from audit.models import Event
 from audit.proving import checkpoint_now, proof_of
-from audit.services import portable, record
+from audit.services import portable
 from audit.tree import log_state
+from audit.wishes import searched
 from kvconsole.infra.access import ANY, Principal, audited, counted, current_principal, route
 from kvconsole.infra.calls import call, page_of
 from kvconsole.infra.rest import Problem
@@ -45,7 +44,7 @@ class Events(APIView):
         answer = page_of(
             rows, request, key=("time_us", "id"), name="audit.events", item=event_answer, views=views, newest=True
         )
-        _searched(actor, asked, len(answer.data["items"]))
+        searched(asked, len(answer.data["items"]), actor=actor)
         return answer
 
 
@@ -59,7 +58,7 @@ class EventDetail(APIView):
         if found is None:
             raise Problem("not-found")
         (view,) = selectors.event_views([found], reader=actor)
-        _searched(actor, {"event": str(event_id)}, 1)
+        searched({"event": str(event_id)}, 1, actor=actor)
         return Response(event_answer(view))
 
 
@@ -103,26 +102,6 @@ def _query(request: Request) -> dict[str, Any]:
     found = EventQuery(data=given)
     found.is_valid(raise_exception=True)
     return dict(found.validated_data)
-
-
-def _searched(actor: Principal, asked: dict[str, Any], count: int) -> None:
-    """The search is an event; names that somebody typed are sealed in it."""
-    span = {name: asked[name] for name in ("from", "to") if asked.get(name)}
-    named = {name: asked[name] for name in ("actor", "object", "request_id") if asked.get(name)}
-    record(
-        event_type="log.searched",
-        outcome="success",
-        actor=actor,
-        tenant_id=actor.tenant_id,
-        object_kind="log",
-        object_id="",
-        body={"range": span, "filters": told(_words(asked, but=span)), "records": count},
-        pii={"filters": named} if named else None,
-    )
-
-
-def _words(asked: dict[str, Any], *, but: Sequence[str] | dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in asked.items() if name not in but}
 
 
 def _actor() -> Principal:

@@ -18,7 +18,7 @@ from django.db.models import Min, Q, QuerySet
 from django.utils.module_loading import import_string
 
 from audit import disclosure
-from audit.models import Event, Job, Webhook
+from audit.models import Delivery, Event, Finding, Job, Webhook
 from audit.registry import TYPES
 from kvconsole.infra.access import FLEET_PLANE, Principal, plane
 from kvconsole.infra.sql import PLATFORM
@@ -230,6 +230,17 @@ def jobs() -> QuerySet[Job]:
 def webhooks() -> QuerySet[Webhook]:
     """Webhooks that the current plane shows: a tenant its own, the fleet its own."""
     return Webhook.objects.filter(tenant_id=PLATFORM) if plane() == FLEET_PLANE else Webhook.objects.all()
+
+
+def deliveries(webhook_id: UUID) -> QuerySet[Delivery]:
+    """What was sent to a webhook that the current plane shows, newest first, without its text."""
+    return Delivery.objects.filter(webhook=webhook_id).defer("payload").order_by("-created_at", "-id")
+
+
+def findings(*, limit: int = MOST) -> list[Finding]:
+    """What is not as it must be and nobody has settled, oldest place first. For staff of the fleet."""
+    rows = Finding.objects.using(FLEET_PLANE).filter(resolved_at=None)
+    return list(rows.order_by("first_index", "id")[:limit])
 
 
 def micros(at: datetime) -> int:
