@@ -15,7 +15,6 @@ from rest_framework.views import APIView
 from audit import selectors, signing
 from audit.bodies import QUERY, CheckpointOut, EventOut, EventQuery, StateOut, event_answer, filter_of
 from audit.downloads import AsItIs
-from audit.models import Event
 from audit.proving import checkpoint_now, proof_of
 from audit.services import portable
 from audit.tree import log_state
@@ -36,14 +35,12 @@ class Events(APIView):
     def get(self, request: Request) -> Response:
         """A page of events, newest first; a tenant's people see the tenant's own."""
         asked = _query(request)
-        actor, rows = _actor(), selectors.selected(filter_of(asked))
+        actor, rows = _actor(), selectors.event_rows(filter_of(asked))
 
-        def views(found: list[Event]) -> list[Any]:
+        def views(found: list[Any]) -> list[Any]:
             return selectors.event_views(found, reader=actor)
 
-        answer = page_of(
-            rows, request, key=("time_us", "id"), name="audit.events", item=event_answer, views=views, newest=True
-        )
+        answer = page_of(rows, request, name="audit.events", item=event_answer, views=views)
         searched(asked, len(answer.data["items"]), actor=actor)
         return answer
 

@@ -19,10 +19,16 @@ from audit.models import Job
 from kvconsole.infra.access import Principal, audited, counted, current_principal, route
 from kvconsole.infra.calls import PROOF, call, page_of
 from kvconsole.infra.rest import Problem, validate_only
+from kvconsole.infra.statements import Rows
 
 MAKERS = ("auditor", "tenant-admin")
 JOB_REFUSALS = ("not-signed", "too-many-jobs", "exports-unconfigured")
 KIND = OpenApiParameter("kind", str, enum=list(jobs.KINDS), description="Only those of this kind")
+LISTED = Rows(
+    selectors.jobs, key=("id",), newest=True,
+    columns=("id", "kind", "state", "cancel_asked", "params", "done", "total", "problem", "result", "created_at",
+             "started_at", "done_at", "expires_at"),
+)  # fmt: skip
 RANGE = OpenApiParameter("Range", str, OpenApiParameter.HEADER, description="One range of bytes (RFC 9110)")
 
 
@@ -55,12 +61,11 @@ class Jobs(APIView):
     @call("audit_jobs_list", answer=JobOut, page=True, query=[KIND], refusals=("validation-failed",))
     def get(self, request: Request) -> Response:
         """A page of them, newest first."""
-        kind, rows = request.query_params.get("kind", ""), selectors.jobs()
+        kind = request.query_params.get("kind", "")
         if kind not in ("", *jobs.KINDS):
             errors = [{"pointer": "/kind", "code": "invalid", "detail": f"One of {', '.join(jobs.KINDS)}."}]
             raise Problem("validation-failed", errors=errors)
-        found = rows.filter(kind=kind) if kind else rows
-        return page_of(found, request, key=("id",), name=f"audit.jobs.{kind}", item=job_answer, newest=True)
+        return page_of(LISTED, request, name=f"audit.jobs.{kind}", item=job_answer, filters={"kind": kind})
 
 
 class JobDetail(APIView):

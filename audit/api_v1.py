@@ -17,9 +17,15 @@ from audit.services import portable
 from kvconsole.infra.access import audited, counted, current_principal, route
 from kvconsole.infra.calls import PROOF, call, page_of
 from kvconsole.infra.rest import Problem, Strict
+from kvconsole.infra.statements import Rows
 
 READERS = ("viewer", "operator", "destructive-operator", "approver", "auditor")
 STATES = ("open", "approved", "denied", "withdrawn")
+FIELDS = (
+    *("id", "kind", "object_id", "tenant_id", "what", "risk", "requested_by", "requested_at", "expires_at"),
+    *("decided_by", "decided_at", "reason"),
+)
+LISTED = Rows(approvals.approvals, columns=(*FIELDS, "state"), key=("id",))
 REFUSALS = ("approval-own", "approval-decided", "approval-expired", "person-needed", *PROOF)
 
 
@@ -63,7 +69,7 @@ class Approvals(APIView):
         if state not in (None, *STATES):
             errors = [{"pointer": "/state", "code": "invalid", "detail": f"One of {', '.join(STATES)}."}]
             raise Problem("validation-failed", errors=errors)
-        return page_of(approvals.approvals(state), request, key=("id",), name="approvals", item=approval_answer)
+        return page_of(LISTED, request, name="approvals", item=approval_answer, filters={"state": state})
 
 
 class ApprovalDetail(APIView):
@@ -106,12 +112,8 @@ def _decide(approval_id: UUID, approve: bool, reason: str) -> Response:
 
 def approval_answer(found: Approval) -> dict[str, Any]:
     """The approval as it is shown; an open one may have expired."""
-    names = (
-        *("id", "kind", "object_id", "tenant_id", "what", "risk", "requested_by", "requested_at", "expires_at"),
-        *("decided_by", "decided_at", "reason"),
-    )
     state = approvals.approval_state(found, datetime.now(UTC))
-    return dict(portable({name: getattr(found, name) for name in names} | {"state": state}))
+    return dict(portable({name: getattr(found, name) for name in FIELDS} | {"state": state}))
 
 
 DECIDE = audited("approver", step_up=True, person=True)

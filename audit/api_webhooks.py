@@ -19,10 +19,15 @@ from audit.webhooks.signature import secret_text
 from kvconsole.infra.access import Principal, audited, counted, current_principal, route
 from kvconsole.infra.calls import call, page_of
 from kvconsole.infra.rest import Problem, Strict, etag, require_match
+from kvconsole.infra.statements import Rows
 
 READERS = ("operator", "auditor", "tenant-admin")
 MAKERS = ("operator", "tenant-admin")
 NO_STORE = {"Cache-Control": "no-store"}
+FIELDS = ("id", "url", "name", "events", "state", "reason", "created_at", "failing_since")
+SENT = ("id", "kind", "state", "attempts", "status", "problem", "created_at", "last_at", "next_at")
+WEBHOOKS = Rows(selectors.webhooks, columns=(*FIELDS, "old_key_until"), key=("id",))
+DELIVERIES = Rows(selectors.deliveries, columns=SENT, key=("created_at", "id"), newest=True)
 DELIVERY_STATES = ("pending", "delivered", "failed", "dropped")
 
 
@@ -89,7 +94,7 @@ class Webhooks(APIView):
     @call("webhooks_list", answer=WebhookOut, page=True)
     def get(self, request: Request) -> Response:
         """A page of them, oldest first: of a tenant's people the tenant's own, else the fleet's."""
-        return page_of(selectors.webhooks(), request, key=("id",), name="webhooks", item=_answer)
+        return page_of(WEBHOOKS, request, name="webhooks", item=_answer)
 
     @call(
         "webhooks_create", body=WebhookIn, answer=WebhookMade, status=201,
@@ -151,14 +156,12 @@ class Deliveries(APIView):
     def get(self, request: Request, webhook_id: UUID) -> Response:
         """A page of messages, newest first, for 30 days."""
         hook = _hook(webhook_id)
-        rows = Delivery.objects.filter(webhook=hook.id).defer("payload")
         name = f"webhooks.{hook.id}"
-        return page_of(rows, request, key=("created_at", "id"), name=name, item=_delivery, newest=True)
+        return page_of(DELIVERIES, request, name=name, item=_delivery, filters={"webhook": hook.id})
 
 
 def _answer(hook: Webhook) -> dict[str, Any]:
-    names = ("id", "url", "name", "events", "state", "reason", "created_at", "failing_since")
-    found = {name: getattr(hook, name) for name in names} | {"old_secret_until": hook.old_key_until}
+    found = {name: getattr(hook, name) for name in FIELDS} | {"old_secret_until": hook.old_key_until}
     return dict(portable(found))
 
 
@@ -167,8 +170,7 @@ def _tag(hook: Webhook) -> str:
 
 
 def _delivery(one: Delivery) -> dict[str, Any]:
-    names = ("id", "kind", "state", "attempts", "status", "problem", "created_at", "last_at", "next_at")
-    return dict(portable({name: getattr(one, name) for name in names}))
+    return dict(portable({name: getattr(one, name) for name in SENT}))
 
 
 def _hook(webhook_id: UUID) -> Webhook:

@@ -5,9 +5,9 @@ its own event. Whoever decides through here leaves `approval.decided`, and the o
 owner finds what it was not woken for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
@@ -19,6 +19,7 @@ from audit.models import Approval
 from audit.services import portable, record
 from kvconsole.infra.access import Principal, plane
 from kvconsole.infra.rest import Problem, add_codes
+from kvconsole.infra.statements import fetch
 from kvcore.leaf import APPROVAL
 
 RISKS = ("R0", "R1", "R2", "R3")
@@ -42,7 +43,22 @@ def approval_of(kind: str, object_id: str, *, tenant_id: UUID) -> Approval | Non
     return Approval.objects.filter(tenant_id=tenant_id, kind=kind, object_id=object_id).first()
 
 
-def approval_state(approval: Approval, now: datetime) -> str:
+class Asked(NamedTuple):
+    """What an object waits or waited for."""
+
+    object_id: str
+    id: UUID
+    state: str
+    expires_at: datetime
+
+
+def approvals_of(kind: str, object_ids: Sequence[str]) -> dict[str, Asked]:
+    """The approvals of these objects, as far as the current plane shows them, by object."""
+    query = "SELECT object_id, id, state, expires_at FROM audit_approval WHERE kind = %s AND object_id = ANY(%s)"
+    return {row[0]: Asked(*row) for row in fetch(query, [kind, list(object_ids)])}
+
+
+def approval_state(approval: Approval | Asked, now: datetime) -> str:
     """Its state now: an open one may have expired."""
     return "expired" if approval.state == "open" and approval.expires_at <= now else approval.state
 

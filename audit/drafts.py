@@ -25,6 +25,7 @@ from kvcore.keys import subkey
 from kvcore.leaf import NO_PII, NOBODY, OUTCOMES, PII, body_hash, pii_commitment
 
 SAFE_INTEGER = 2**53
+_AS_IT_IS = frozenset({type(None), str, bool, float})
 MOST_BYTES = 1 << 20
 """Of a body; a request is no larger."""
 
@@ -186,10 +187,10 @@ def _seal(pii: Mapping[str, Any], subject: str, event_id: UUID) -> tuple[bytes, 
 def portable(value: Any) -> Any:
     """The value as RFC 8785 takes it: integers from 2^53 as strings, bytes as hex, times as RFC 3339 in UTC."""
     kind = type(value)  # what most values are is found first: the rest of these questions costs more
-    if value is None or kind is str or kind is bool or kind is float:
+    if kind in _AS_IT_IS or (kind is int and -SAFE_INTEGER < value < SAFE_INTEGER):
         return value
     if kind is dict:
-        return {str(k): portable(v) for k, v in value.items()}
+        return {str(k): v if type(v) in _AS_IT_IS else portable(v) for k, v in value.items()}
     if kind is list:
         return [portable(v) for v in value]
     if isinstance(value, str | float):

@@ -22,6 +22,7 @@ from audit.models import Delivery, Event, Finding, Job, Webhook
 from audit.registry import TYPES
 from kvconsole.infra.access import FLEET_PLANE, Principal, plane
 from kvconsole.infra.sql import PLATFORM
+from kvconsole.infra.statements import Rows
 from kvcore.leaf import PII
 
 OUTCOMES = ("unknown", "success", "failure", "denied")
@@ -127,6 +128,11 @@ def selected(asked: EventFilter) -> QuerySet[Event]:
     return rows.filter(request_id=asked.request_id) if asked.request_id else rows
 
 
+def event_rows(asked: EventFilter) -> Rows:
+    """The same, newest first, as a list of REST is made of."""
+    return Rows(lambda: selected(asked), columns=_COLUMNS, key=("time_us", "id"), newest=True, kept=False)
+
+
 def events(asked: EventFilter, cursor: str = "", *, reader: Principal, limit: int = PAGE) -> EventPage:
     """A page of events for pages of the console; REST has signed cursors of its own over the same rows.
 
@@ -222,9 +228,9 @@ def own_approvals(since: datetime) -> list[EventView]:
     return [event_view(row, None, None, opened=False) for row in found]
 
 
-def jobs() -> QuerySet[Job]:
-    """Exports and verifications that the current plane shows."""
-    return Job.objects.all()
+def jobs(kind: Any = "") -> QuerySet[Job]:
+    """Exports and verifications that the current plane shows, or those of one kind."""
+    return Job.objects.filter(kind=kind) if kind else Job.objects.all()
 
 
 def webhooks() -> QuerySet[Webhook]:
@@ -232,9 +238,9 @@ def webhooks() -> QuerySet[Webhook]:
     return Webhook.objects.filter(tenant_id=PLATFORM) if plane() == FLEET_PLANE else Webhook.objects.all()
 
 
-def deliveries(webhook_id: UUID) -> QuerySet[Delivery]:
-    """What was sent to a webhook that the current plane shows, newest first, without its text."""
-    return Delivery.objects.filter(webhook=webhook_id).defer("payload").order_by("-created_at", "-id")
+def deliveries(webhook: Any) -> QuerySet[Delivery]:
+    """What was sent to one webhook, by its id."""
+    return Delivery.objects.filter(webhook=webhook)
 
 
 def findings(*, limit: int = MOST) -> list[Finding]:

@@ -50,6 +50,7 @@ def _depth(connection: Connection, path: str) -> tuple[str, str]:
 
 
 def _gets(connection: Connection, who: str, site: Site) -> list[str]:
+    connection.again()  # the lists took a while
     person = connection.get(f"/api/v1/people?tenant={TENANT}&limit=1")["items"][0]["id"]
     group = connection.get("/api/v1/share-groups?limit=1")["items"][0]["id"]
     a, b = site.namespaces

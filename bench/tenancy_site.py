@@ -99,7 +99,7 @@ class Site:
         self.console.manage("seed_demo")
 
     def _django(self) -> None:
-        os.environ.update(self.console.env, KVC_DB_ROLE="operator")
+        os.environ.update(self.console.env | dict(self.console.database), KVC_DB_ROLE="operator")
         import django
 
         django.setup()

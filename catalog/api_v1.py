@@ -2,10 +2,10 @@
 
 from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
-import msgspec
 from django.conf import settings
 from django.http.request import validate_host
 from django.urls import URLPattern
@@ -21,8 +21,9 @@ from catalog import fleet, services
 from catalog.models import NODE_ROLES, NODE_STATES, Node
 from catalog.selectors import NodeView, node_view, node_views
 from kvconsole.infra.access import PUBLIC, audited, counted, principal_of, route, system, tenant_context
-from kvconsole.infra.calls import call, page_of
+from kvconsole.infra.calls import PROOF, call, page_of
 from kvconsole.infra.rest import Problem, Strict, etag
+from kvconsole.infra.statements import Rows
 from kvcore.blocks import TIERS
 from kvcore.messages import EnrolmentQuestion, fingerprint
 from kvcore.residency import PLACE
@@ -63,6 +64,10 @@ class EnrolIn(Strict):
     """Body of POST /nodes:enrol."""
 
     enrolment_token = serializers.CharField(max_length=200)
+    name = serializers.RegexField(
+        PLACE, max_length=63, required=False, allow_blank=True, default="",
+        help_text="What the agent takes itself for; another name than the token was made for is refused",
+    )  # fmt: skip
     public_key = serializers.RegexField(r"^[0-9a-f]{64}$")
     agent_url = serializers.CharField(max_length=255)
     agent_version = serializers.CharField(max_length=63)
@@ -158,7 +163,16 @@ class NodeOut(serializers.Serializer[Any]):
     last_heard_at = serializers.DateTimeField(allow_null=True)
 
 
-NODE_FIELDS = tuple(NodeOut().fields)
+NODE_FIELDS, TIER_FIELDS = tuple(NodeOut().fields), tuple(TierOut().fields)
+_of_node, _of_tier = attrgetter(*NODE_FIELDS), attrgetter(*TIER_FIELDS)
+LISTED = Rows(
+    Node.objects.all,
+    columns=(
+        *("id", "name", "region", "zone", "rack", "role", "state", "agent_url", "agent_version", "engine"),
+        *("enrolled_at", "last_heard_at"),
+    ),
+    key=("name",),
+)
 
 
 class Nodes(APIView):
@@ -168,14 +182,14 @@ class Nodes(APIView):
     def get(self, request: Request) -> Response:
         """A page of nodes, by name."""
         views = partial(node_views, now=datetime.now(UTC))
-        return page_of(Node.objects.all(), request, key=("name",), name="nodes", item=_node, views=views)
+        return page_of(LISTED, request, name="nodes", item=_node, views=views)
 
     @call(
         "nodes_create",
         body=NodeIn,
         answer=NodeCreated,
         status=201,
-        refusals=("node-name-taken", "agent-url-refused", "signer-unavailable"),
+        refusals=("node-name-taken", "agent-url-refused", "signer-unavailable", *PROOF),
     )
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """A new node, and the token with which its agent enrols."""
@@ -206,8 +220,8 @@ class NodeEnrol(APIView):
         body=EnrolIn,
         answer=Enrolled,
         public=True,
-        refusals=("enrolment-token-invalid", "agent-url-refused", "agent-url-mismatch", "public-key-invalid",
-                  "signer-unavailable"),
+        refusals=("enrolment-token-invalid", "agent-url-refused", "agent-url-mismatch", "node-name-mismatch",
+                  "public-key-invalid", "signer-unavailable"),
     )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """The node's own token, for its enrolment token."""
@@ -222,7 +236,7 @@ class FleetKey(APIView):
     """The console's command key."""
 
     @call(
-        "fleet_key",
+        "fleet_key_get",
         answer=FleetKeyOut,
         public=True,
         query=QUESTION,
@@ -252,13 +266,16 @@ def _proven(request: Request) -> dict[str, str]:
 
 
 def _node(view: NodeView) -> dict[str, Any]:
-    data = msgspec.to_builtins(view, builtin_types=(datetime,))
-    found: dict[str, Any] = portable({name: data[name] for name in NODE_FIELDS})
+    data = dict(zip(NODE_FIELDS, _of_node(view), strict=True))
+    data["tiers"] = [dict(zip(TIER_FIELDS, _of_tier(tier), strict=True)) for tier in view.tiers]
+    found: dict[str, Any] = portable(data)
     return found
 
 
+_MAKE = audited("operator", step_up=True, scope="nodes:manage")
+"""As for tokens: whoever makes a node makes a token with which somebody becomes one of the fleet."""
 urlpatterns: list[URLPattern] = [
-    route("nodes", Nodes.as_view(), "nodes-api", GET=counted(*READERS), POST=audited("operator")),
+    route("nodes", Nodes.as_view(), "nodes-api", GET=counted(*READERS), POST=_MAKE),
     route("nodes:enrol", NodeEnrol.as_view(), "nodes-enrol", POST=audited(PUBLIC)),
     route("nodes/<uuid:node_id>", NodeDetail.as_view(), "node-api", GET=counted(*READERS)),
     route("fleet-key", FleetKey.as_view(), "fleet-key", GET=counted(PUBLIC)),

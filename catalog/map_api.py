@@ -14,6 +14,7 @@ from rest_framework.views import APIView
 
 from catalog import heat as pictures
 from catalog.live import FLEET_ROLES, tiles_view
+from catalog.models import NODE_STATES
 from catalog.selectors import HeatMatrix, fleet_view, heat, watermark_history
 from catalog.selectors.heatmap import ROWS_DEFAULT, ROWS_MAX
 from kvconsole.infra.access import counted, route
@@ -119,10 +120,102 @@ def header_of(matrix: HeatMatrix) -> dict[str, Any]:
     }
 
 
+class TierTileOut(serializers.Serializer[Any]):
+    """A tier of a node in bytes; null where nothing was reported."""
+
+    used = serializers.IntegerField(allow_null=True)
+    capacity = serializers.IntegerField(allow_null=True)
+    high = serializers.FloatField(allow_null=True)
+    low = serializers.FloatField(allow_null=True)
+    blocks = serializers.IntegerField(allow_null=True)
+    emulated = serializers.BooleanField()
+    state = serializers.ChoiceField(["ok", "high", "full", "unknown"])
+    stale = serializers.BooleanField()
+
+
+class NodeTileOut(serializers.Serializer[Any]):
+    """A node; its tiers by name. Ages and lags are rounded."""
+
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    region = serializers.CharField()
+    zone = serializers.CharField()
+    rack = serializers.CharField()
+    role = serializers.CharField()
+    state = serializers.ChoiceField(NODE_STATES)
+    source_state = serializers.ChoiceField(["exact", "recovering", "degraded", "lost"], allow_null=True)
+    reason = serializers.CharField()
+    age_ms = serializers.IntegerField(allow_null=True)
+    lag_ms = serializers.IntegerField(allow_null=True)
+    blocks = serializers.IntegerField(allow_null=True)
+    stale = serializers.BooleanField()
+    tiers = serializers.DictField(child=TierTileOut())
+
+
+class LadderStepOut(serializers.Serializer[Any]):
+    """A tier over all nodes in bytes; `complete` is false where a node with it did not report."""
+
+    used = serializers.IntegerField(allow_null=True)
+    last_known = serializers.IntegerField()
+    capacity = serializers.IntegerField(allow_null=True)
+    low = serializers.FloatField(allow_null=True)
+    high = serializers.FloatField(allow_null=True)
+    blocks = serializers.IntegerField()
+    reporting = serializers.IntegerField()
+    nodes = serializers.IntegerField()
+    emulated = serializers.BooleanField()
+    complete = serializers.BooleanField()
+
+
+class NumbersOut(serializers.Serializer[Any]):
+    """Figures of the fleet over the last 10 s; null while they are not known."""
+
+    requests_per_s = serializers.FloatField(allow_null=True)
+    hit_ratio = serializers.FloatField(allow_null=True)
+    saved_ms_per_s = serializers.FloatField(allow_null=True)
+    events_per_s = serializers.FloatField(allow_null=True)
+    evictions_per_s = serializers.FloatField(allow_null=True)
+    blocks = serializers.IntegerField()
+    complete = serializers.BooleanField()
+    as_of = serializers.DateTimeField(allow_null=True)
+
+
+class FleetTileOut(serializers.Serializer[Any]):
+    """The fleet: its tiers by name, and its figures."""
+
+    ladder = serializers.DictField(child=LadderStepOut())
+    numbers = NumbersOut()
+
+
+class TilesOut(serializers.Serializer[Any]):
+    """Nodes by name, and the fleet."""
+
+    nodes = serializers.DictField(child=NodeTileOut())
+    fleet = FleetTileOut()
+
+
+class SampleOut(serializers.Serializer[Any]):
+    """How full a tier was at a time; null where nothing was reported."""
+
+    t = serializers.DateTimeField()
+    used_bytes = serializers.IntegerField(allow_null=True)
+    peak_bytes = serializers.IntegerField(allow_null=True)
+    capacity_bytes = serializers.IntegerField(allow_null=True)
+    high = serializers.FloatField(allow_null=True)
+    low = serializers.FloatField(allow_null=True)
+
+
+class WatermarksOut(serializers.Serializer[Any]):
+    """Samples of a window, oldest first."""
+
+    items = SampleOut(many=True)
+    as_of = serializers.DateTimeField()
+
+
 class Tiles(APIView):
     """Nodes, tiers and numbers as the live topic `tiles` has them."""
 
-    @call("map_tiles", answer=OpenApiTypes.OBJECT)
+    @call("map_tiles_get", answer=TilesOut)
     def get(self, request: Request) -> Response:
         """The tiles now."""
         return Response(msgspec.to_builtins(tiles_view(fleet_view(now=datetime.now(UTC)))))
@@ -132,7 +225,7 @@ class Heat(APIView):
     """The heat map as a file: header, then one byte a cell."""
 
     @call(
-        "map_heat",
+        "map_heat_get",
         answer=OpenApiTypes.BINARY,
         media="application/octet-stream",
         query=[
@@ -162,8 +255,8 @@ class Watermarks(APIView):
     """How full a tier of a node was."""
 
     @call(
-        "watermarks",
-        answer=OpenApiTypes.OBJECT,
+        "watermarks_list",
+        answer=WatermarksOut,
         query=[
             OpenApiParameter("node", str, required=True),
             OpenApiParameter("tier", str, required=True, enum=[str(t) for t in TIERS]),

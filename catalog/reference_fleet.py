@@ -20,6 +20,7 @@ from catalog.replay import NodeUnreachable, Outcome
 from catalog.services import OfGeneration, node_ticket
 from catalog.trace import HASH_TOKENS, TraceRequest
 from kvconsole.infra.rest import Problem
+from kvcore.refusals import AGENT
 from tenants.services import namespace_resolve
 
 NODES_SECONDS = 2.0
@@ -75,12 +76,14 @@ class ReferenceFleet:
         """The reference engine of the node has computed or found every block of the request."""
         where = self._nodes.get(node)
         if where is None:
-            raise NodeUnreachable(node)
+            raise NodeUnreachable(f"{node}: it is not ready any more")
         tenant, label = request.tenant or self.tenant, request.label or ""
         try:
             ticket = await self._ticket(where, tenant, label)
         except DatabaseError as e:
-            raise NodeUnreachable(f"{node}: no ticket, {type(e).__name__}") from e
+            raise NodeUnreachable(f"{node}: the database gave no ticket for it ({type(e).__name__})") from e
+        except Problem as e:
+            raise NodeUnreachable(f"{node}: no ticket for it: {e.text} ({e.code})") from e
         body = {
             "ticket": ticket,
             "requests": [
@@ -103,13 +106,17 @@ class ReferenceFleet:
                 self._namespaces.clear()
             answer.raise_for_status()
             got = msgspec.msgpack.decode(answer.content)["results"][0]
-        except (httpx.HTTPError, msgspec.DecodeError, KeyError, IndexError) as e:
-            code = e.response.text[:200] if isinstance(e, httpx.HTTPStatusError) else type(e).__name__
-            raise NodeUnreachable(f"{node}: {code}") from e
-        if got.get("code"):
-            raise NodeUnreachable(f"{node}: {got['code']}")
-        # What is zero is left out of the answer.
-        prompt, hit = got.get("prompt_tokens", 0), got.get("hit_tokens", 0)
+            # What is zero is left out of the answer.
+            prompt, hit = got.get("prompt_tokens", 0), got.get("hit_tokens", 0)
+            code = got.get("code", "")
+        except httpx.HTTPStatusError as e:
+            raise NodeUnreachable(f"{node}: {_refused(e.response)}") from e
+        except httpx.HTTPError as e:
+            raise NodeUnreachable(f"{node}: it could not be reached ({type(e).__name__})") from e
+        except (msgspec.DecodeError, LookupError, TypeError, AttributeError) as e:
+            raise NodeUnreachable(f"{node}: it answered with something that is no result ({type(e).__name__})") from e
+        if code:
+            raise NodeUnreachable(f"{node}: {meaning(str(code))}")
         return Outcome(prompt_tokens=prompt, hit_tokens=hit, saved_ms=got.get("saved_ms", 0.0))
 
     async def _ticket(self, node: Node, tenant: str, label: str) -> dict[str, object]:
@@ -124,3 +131,18 @@ class ReferenceFleet:
         close_old_connections()
         made = node_ticket(node=node, namespace=self._namespace(tenant, label), now=datetime.now(UTC))
         return {name: getattr(made, name) for name in made.__struct_fields__}
+
+
+def meaning(code: str) -> str:
+    """A sentence about what an agent answered, with its code and, where there is one, the page that says more."""
+    if code in AGENT:
+        return f"{AGENT[code]} ({code}, docs/problems/{code}.md)"
+    return f"it did not take the request ({code[:63]})"
+
+
+def _refused(answer: httpx.Response) -> str:
+    try:
+        code = msgspec.json.decode(answer.content)["code"]
+    except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError):
+        code = None
+    return meaning(code) if isinstance(code, str) and code else f"it answered with status {answer.status_code}"

@@ -30,6 +30,7 @@ add_codes(
         "node-name-taken": (409, "Another node has this name"),
         "agent-url-refused": (422, "The agent's address is not one the console will dial"),
         "agent-url-mismatch": (409, "The agent listens elsewhere than the operator said"),
+        "node-name-mismatch": (409, "The enrolment token was made for a node of another name"),
         "enrolment-token-invalid": (401, "The enrolment token is unknown, used or expired"),
         "public-key-invalid": (422, "Not an Ed25519 public key"),
         "signer-unavailable": (503, "The process that holds the command key does not answer"),
@@ -140,6 +141,7 @@ def node_enrol(
     agent_version: str,
     tiers: Sequence[Mapping[str, Any]],
     engine: Mapping[str, Any],
+    name: str = "",
     profile: str = "",
     now: datetime | None = None,
 ) -> dict[str, Any]:
@@ -148,9 +150,12 @@ def node_enrol(
     Who has no good token learns nothing and makes the console look up nothing. From commit on the node's other tokens
     are of no use: those of earlier lives, and enrolment tokens that were not used.
 
+    Args:
+        name: what the agent takes itself for; "" = it takes the name that the token was made for.
+
     Raises:
-        Problem: enrolment-token-invalid, public-key-invalid, agent-url-refused, agent-url-mismatch, validation-failed
-            or signer-unavailable; the token can still be used.
+        Problem: enrolment-token-invalid, public-key-invalid, agent-url-refused, agent-url-mismatch, node-name-mismatch,
+            validation-failed or signer-unavailable; the token can still be used.
     """
     at, plaintext = now or datetime.now(UTC), token.partition(".")[0]
     if not token_good(kind="enrol", plaintext=plaintext, now=at):
@@ -169,6 +174,8 @@ def node_enrol(
         node = Node.objects.select_for_update().filter(id=used.holder).first() if used else None
         if node is None:
             raise Problem("enrolment-token-invalid")
+        if name and name != node.name:
+            raise Problem("node-name-mismatch")
         said_by_operator = node.agent_url if node.enrolled_at is None else ""
         if said_by_operator and said_by_operator.rstrip("/") != agent_url.rstrip("/"):
             raise Problem("agent-url-mismatch")

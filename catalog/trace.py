@@ -80,8 +80,19 @@ def placement_key(request: TraceRequest) -> bytes:
     return hashlib.blake2b(f"{request.tenant}|{base}".encode(), digest_size=16).digest()
 
 
+MOST: dict[str, int] = {
+    "seconds": 30 * 86_400, "requests_per_second": 10_000, "repositories": 10_000, "repository_ids": 10_000,
+    "schema_ids": 10_000,
+}  # fmt: skip
+"""What a made trace may have: more is a mistake, or fills memory."""
+
+
 class TraceShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What a made trace looks like. Lengths in hash ids of 512 tokens, times in seconds."""
+    """What a made trace looks like. Lengths in hash ids of 512 tokens, times in seconds.
+
+    Raises:
+        ValueError: no trace has such a shape.
+    """
 
     seed: int = 1
     seconds: int = 600
@@ -95,6 +106,17 @@ class TraceShape(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: tuple[int, int] = (48, 320)
     tool_wait: float = 4.0  # mean of the waits between turns
     think_wait: float = 20.0  # every fifth turn waits for a person instead
+
+    def __post_init__(self) -> None:
+        """Refuses what would give no trace, or one without end."""
+        for name, most in MOST.items():
+            if not 0 < getattr(self, name) <= most:
+                raise ValueError(f"{name}: above 0, to {most}, not {getattr(self, name)}")
+        if not self.tenants or not all(self.tenants) or self.tool_wait <= 0 or self.think_wait <= 0:
+            raise ValueError("a trace needs names of tenants, and waits above 0")
+        for low, high in (self.turns, self.turn_ids, self.output_tokens):
+            if not 0 < low <= high:
+                raise ValueError("a range begins above 0 and does not end before it begins")
 
 
 def trace_make(shape: TraceShape) -> list[TraceRequest]:
@@ -149,10 +171,13 @@ def _session(
 def trace_write(requests: Iterable[TraceRequest], path: Path) -> int:
     """Write the requests as JSON lines; answers how many. An existing file is replaced whole or not at all."""
     part, count = path.with_name(path.name + ".part"), 0
-    with part.open("w", encoding="utf-8") as out:
-        for request in requests:
-            count += 1
-            row = {k: v for k, v in msgspec.to_builtins(request).items() if v is not None}
-            out.write(json.dumps(row, separators=(",", ":")) + "\n")
-    part.replace(path)
+    try:
+        with part.open("w", encoding="utf-8") as out:
+            for request in requests:
+                count += 1
+                row = {k: v for k, v in msgspec.to_builtins(request).items() if v is not None}
+                out.write(json.dumps(row, separators=(",", ":")) + "\n")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
     return count

@@ -35,6 +35,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.generic import FormView, TemplateView, View
 
 from frontend import preference
+from frontend.context import landing
 from frontend.views import refusal
 from kvconsole.infra import rest
 from kvconsole.infra.access import principal_of, system, tenant_context
@@ -109,8 +110,8 @@ class LogIn(Door, FormView):  # type: ignore[type-arg]
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """The page, or on."""
-        if principal_of(request) is not None:
-            return HttpResponseRedirect(target(request, settings.LOGIN_REDIRECT_URL))
+        if (who := principal_of(request)) is not None:
+            return HttpResponseRedirect(landing(who, target(request)))
         return super().dispatch(request, *args, **kwargs)
 
     def get_form_kwargs(self) -> dict[str, Any]:
@@ -124,7 +125,7 @@ class LogIn(Door, FormView):  # type: ignore[type-arg]
 
     def form_valid(self, form: Any) -> HttpResponse:
         """The next step, or logged in with the language and theme the person chose before."""
-        login = Login(user=form.user, redirect_url=target(self.request) or None)
+        login = Login(user=form.user, redirect_url=landing(user_principal(form.user), target(self.request)))
         response: HttpResponse = perform_password_login(self.request, {"username": form.user.username}, login)
         preference.restore(response, form.user)
         return response

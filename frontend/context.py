@@ -1,11 +1,13 @@
 """Decides what every page knows besides its own subject: who is there, where one can go, language, theme, version."""
 
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from django.http import HttpRequest
-from django.urls import reverse
+from django.urls import Resolver404, resolve, reverse
 from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.translation import get_language, pgettext_lazy
@@ -101,6 +103,19 @@ def home(principal: Principal | None) -> str:
     if principal and principal.tenant_slug:
         return reverse("page-portal", args=[principal.tenant_slug])
     return reverse("page-overview")
+
+
+def landing(principal: Principal, wanted: str) -> str:
+    """Where somebody goes on after a log-in: the page that was asked for, if it is one for them, else their begin.
+
+    What somebody still owes (a password of their own, a second factor) is asked of them there.
+    """
+    try:
+        name = resolve(urlsplit(wanted).path).url_name
+    except Resolver404:
+        return home(principal)
+    rule = rule_for(name, "GET")
+    return wanted if rule and rule.allows(replace(principal, owes="")) else home(principal)
 
 
 def where(entry: Entry, principal: Principal | None) -> str:

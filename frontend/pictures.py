@@ -198,5 +198,7 @@ def fill_rows(history: Mapping[str, Sequence[Sample]]) -> list[list[Any]]:
             rows.append([tier, None, None, None, None, None])
             continue
         above = sum(high is not None and part > high for part, high in known)
-        rows.append([tier, min(shares), sum(shares) / len(shares), max(shares), shares[-1], above / len(shares)])
+        rows.append(
+            [tier, min(shares), sum(shares) / len(shares), max(shares), _share(samples[-1]), above / len(shares)]
+        )
     return rows

@@ -94,14 +94,18 @@ def _sources(state: str) -> Callable[[Params], SafeString]:
 def _high(p: Params) -> SafeString:
     names, tier = _list(p) or _list(p, "node"), p.get("tier", "")
     text = ngettext(
-        "{names} is above the high mark on {tier}.", "{names} are above the high mark on {tier}.", len(names)
+        "{names} went above the high mark on {tier} in the last minute.",
+        "{names} went above the high mark on {tier} in the last minute.",
+        len(names),
     )
     return fill(text, names=links(names), tier=formats.joined(_list(p, "tiers")) or tier)
 
 
 def _full(p: Params) -> SafeString:
     names = _list(p) or _list(p, "node")
-    text = ngettext("{tier} of {names} is full.", "{tier} is full on {names}.", len(names))
+    text = ngettext(
+        "{tier} of {names} was full in the last minute.", "{tier} was full on {names} in the last minute.", len(names)
+    )
     return fill(text, names=links(names), tier=formats.joined(_list(p, "tiers")) or p.get("tier", ""))
 
 
@@ -161,8 +165,8 @@ def _alert_title(alert: Alert) -> SafeString:
         "source-degraded": _("<b>{node} is degraded.</b>"),
         "source-lost": _("<b>A source of {node} is lost.</b>"),
         "source-unlisted": _("<b>{node} cannot be exact.</b>"),
-        "tier-high": _("<b>{tier} of {node} is above its high mark.</b>"),
-        "tier-full": _("<b>{tier} of {node} is full.</b>"),
+        "tier-high": _("<b>{tier} of {node} went above its high mark</b> in the last minute."),
+        "tier-full": _("<b>{tier} of {node} was full</b> in the last minute."),
         "refused": _("<b>Items of {node} were refused.</b>"),
         "writer-away": _("<b>The writer is away.</b>"),
     }
@@ -179,8 +183,12 @@ def _alert_detail(alert: Alert) -> SafeString | str:
     if code == "source-unlisted":
         return _("Events were lost and this engine cannot list what it holds.")
     if code in ("tier-high", "tier-full"):
-        part = p.get("share")
-        return _("%(n)s used.") % {"n": formats.share(part)} if isinstance(part, int | float) else ""
+        part, peak = p.get("share"), p.get("peak")
+        if not isinstance(part, int | float):
+            return ""
+        if not isinstance(peak, int | float) or peak <= part:
+            return _("%(n)s used.") % {"n": formats.share(part)}
+        return _("%(n)s used now, up to %(peak)s.") % {"n": formats.share(part), "peak": formats.share(peak)}
     if code == "refused":
         count = int(p.get("count", 0))
         return ngettext("%(n)s item so far", "%(n)s items so far", count) % {"n": f"{count:,}"}

@@ -243,6 +243,25 @@ def only_one(state: Path) -> Iterator[TextIO]:
         lock.truncate(0)
 
 
+def environment(state: Path) -> str:
+    """The environment of the console that runs from this directory, as a shell reads it.
+
+    Raises:
+        NotStarted: none runs there, or it is still starting its servers; nothing was made.
+    """
+    try:
+        with (state / "lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        try:
+            return (state / "env").read_text()
+        except FileNotFoundError:
+            raise NotStarted(f"the console of {state} is starting: ask again in a moment") from None
+    except OSError:  # there is no such directory
+        pass
+    raise NotStarted(f"no console runs from {state}: start one with `make up`")
+
+
 def reset(state: Path) -> None:
     """Everything that `make up` keeps is gone: databases, keys, agents, log-ins."""
     for server in (Postgres(state / "postgres"), Valkey(state / "valkey"), Valkey(state / "remote")):
@@ -304,10 +323,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--reset", action="store_true", help="start clean: everything kept so far is deleted")
     parser.add_argument("--no-replay", action="store_true", help="do not drive the fleet with a made trace")
     options = parser.parse_args(arguments)
-    if options.env:
-        print((options.state / "env").read_text())
-        return 0
     try:
+        if options.env:
+            print(environment(options.state))
+            return 0
         with only_one(options.state) as lock:
             if options.reset or options.clean:
                 reset(options.state)

@@ -22,6 +22,7 @@ from django.utils.deprecation import MiddlewareMixin
 
 from audit import tree
 from kvconsole.infra import sql
+from kvconsole.infra.addresses import within
 
 INGEST_LAG_SECONDS = 10.0
 """Nodes are heard twice a second; a writer that committed nothing for longer is asked whether it still is one."""
@@ -54,6 +55,8 @@ class Plumbing(MiddlewareMixin):
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
         """The answer to a machine, or None."""
         request.META["kvc.started"] = time.perf_counter()
+        if not within(str(request.META.get("REMOTE_ADDR", "")), settings.TRUSTED_PROXIES):
+            request.META.pop("HTTP_X_FORWARDED_PROTO", None)  # who calls directly does not say that it was encrypted
         view = VIEWS.get(request.path)
         if view is None:
             return None

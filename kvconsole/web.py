@@ -9,6 +9,7 @@ import sys
 
 import uvicorn
 
+from kvconsole.infra import arguments
 from kvconsole.infra.heads import Heads
 
 
@@ -16,7 +17,7 @@ def main() -> None:
     """Serves until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="python -m kvconsole.web", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--port", type=arguments.port, default=8000)
     options = parser.parse_args()
     # uvicorn raises the signal anew when it has ended: then what was counted is told (`audit.refusals`), not killed
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))

@@ -7,7 +7,7 @@ have them packed.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -65,7 +65,8 @@ _frame = msgspec.msgpack.Decoder(Frame)
 _item = msgspec.msgpack.Decoder(Item)
 _any = msgspec.msgpack.Decoder()
 _encode = msgspec.msgpack.Encoder().encode
-_KINDS = frozenset(("add", "adds", "move", "drop", "clear", "state", "use", "load", "mark", "gap"))
+_FIELDS = {str(kind.__struct_config__.tag): frozenset((*kind.__struct_encode_fields__, "k")) for kind in get_args(Item)}
+"""Fields by kind of item. Where an item has another one the decoder stops, so that what is in it is looked at."""
 
 
 def decode_frame(body: bytes) -> Frame:
@@ -172,7 +173,9 @@ def _judged(raw: msgspec.Raw) -> Item | Refused:
 
 
 def _decode_listed(raw: msgspec.Raw | bytes, message: str) -> Item:
-    """The item after its lists of keys were packed; refused with the right code if that is not what was wrong."""
+    """The item after its lists of keys were packed and its unknown fields left out; refused with the right code if
+    that is not what was wrong.
+    """
     try:
         plain = _any.decode(raw)
     except RecursionError:
@@ -184,10 +187,15 @@ def _decode_listed(raw: msgspec.Raw | bytes, message: str) -> Item:
     if not isinstance(plain, dict):
         raise Refused("wrong-type", "an item is a map")
     kind = plain.get("k")
-    if isinstance(kind, str) and kind not in _KINDS:
+    if isinstance(kind, str) and kind not in _FIELDS:
         raise Refused("unknown-item", kind[:40])
+    unknown = [name for name in plain if name not in _FIELDS.get(str(kind), ())]
+    if not all(isinstance(name, str) for name in unknown):
+        raise Refused("wrong-type", "a field without a name")
+    for name in unknown:  # of a later version; what it says here is nothing
+        del plain[name]
     listed = {name: value for name in ("keys", "parents") if isinstance(value := plain.get(name), list)}
-    if not listed:
+    if not listed and not unknown:
         raise Refused("wrong-type", message[:200])
     for name, keys in listed.items():
         plain[name] = _packed(keys, nil_is_root=name == "parents")

@@ -31,7 +31,7 @@ STATES = ("committed", "referenced", "transferring", "quarantined", "evicting")
 GAPS = ("ring", "map", "decode", "restart", "overflow")
 
 
-class Add(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="add", kw_only=True):
+class Add(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="add", kw_only=True, forbid_unknown_fields=True):
     """Consecutive blocks of one chain came to a tier. `keys` is packed, 32 bytes each."""
 
     ns: bytes
@@ -46,7 +46,7 @@ class Add(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="add", kw_on
     step: str | None = None
 
 
-class Adds(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="adds", kw_only=True):
+class Adds(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="adds", kw_only=True, forbid_unknown_fields=True):
     """Single blocks of many chains came. `parents` is packed like `keys`; 32 zero bytes = start of a prompt."""
 
     ns: bytes
@@ -59,7 +59,7 @@ class Adds(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="adds", kw_
     group: int = 0
 
 
-class Move(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="move", kw_only=True):
+class Move(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="move", kw_only=True, forbid_unknown_fields=True):
     """Blocks went from one tier of the node to another."""
 
     ns: bytes
@@ -70,7 +70,7 @@ class Move(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="move", kw_
     group: int = 0
 
 
-class Drop(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="drop", kw_only=True):
+class Drop(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="drop", kw_only=True, forbid_unknown_fields=True):
     """Blocks are no longer in a tier."""
 
     ns: bytes
@@ -81,7 +81,7 @@ class Drop(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="drop", kw_
     group: int = 0
 
 
-class Clear(msgspec.Struct, frozen=True, tag_field="k", tag="clear", kw_only=True):
+class Clear(msgspec.Struct, frozen=True, tag_field="k", tag="clear", kw_only=True, forbid_unknown_fields=True):
     """Tiers were emptied, of one namespace or of all; no tiers = scope unknown, so everything becomes unverified."""
 
     tiers: tuple[str, ...] = ()
@@ -89,7 +89,9 @@ class Clear(msgspec.Struct, frozen=True, tag_field="k", tag="clear", kw_only=Tru
     gen_upto: int | None = None
 
 
-class State(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="state", kw_only=True):
+class State(
+    msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="state", kw_only=True, forbid_unknown_fields=True
+):
     """Blocks changed their state in place."""
 
     ns: bytes
@@ -100,7 +102,7 @@ class State(msgspec.Struct, frozen=True, gc=False, tag_field="k", tag="state", k
     group: int = 0
 
 
-class Use(msgspec.Struct, frozen=True, tag_field="k", tag="use", kw_only=True):
+class Use(msgspec.Struct, frozen=True, tag_field="k", tag="use", kw_only=True, forbid_unknown_fields=True):
     """One request read the cache: hit tokens by tier, saved milliseconds, measured or estimated."""
 
     ns: bytes
@@ -114,7 +116,7 @@ class Use(msgspec.Struct, frozen=True, tag_field="k", tag="use", kw_only=True):
     request: str
 
 
-class Load(msgspec.Struct, frozen=True, tag_field="k", tag="load", kw_only=True):
+class Load(msgspec.Struct, frozen=True, tag_field="k", tag="load", kw_only=True, forbid_unknown_fields=True):
     """How busy the source is. prefill ms = a·n + b·n² for n tokens."""
 
     queue_ms: float
@@ -123,7 +125,7 @@ class Load(msgspec.Struct, frozen=True, tag_field="k", tag="load", kw_only=True)
     measured: bool
 
 
-class Mark(msgspec.Struct, frozen=True, tag_field="k", tag="mark", kw_only=True):
+class Mark(msgspec.Struct, frozen=True, tag_field="k", tag="mark", kw_only=True, forbid_unknown_fields=True):
     """Fill of a tier in bytes, and its marks as shares of the capacity."""
 
     tier: str
@@ -133,7 +135,7 @@ class Mark(msgspec.Struct, frozen=True, tag_field="k", tag="mark", kw_only=True)
     low: float
 
 
-class Gap(msgspec.Struct, frozen=True, tag_field="k", tag="gap", kw_only=True):
+class Gap(msgspec.Struct, frozen=True, tag_field="k", tag="gap", kw_only=True, forbid_unknown_fields=True):
     """The agent could not see part of its engine's events."""
 
     since: float

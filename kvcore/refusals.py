@@ -27,6 +27,7 @@ REFUSALS = {
     "fenced-boot": "this boot was replaced by a newer one",
     "seq-backwards": "the stream's seq went backwards without a new boot",
     "missing-dp-rank": "the source has several ranks and the frame names none",
+    "wrong-dp-rank": "the frame names a rank that the source does not have",
     "unknown-item": "an item kind this console does not know",
     "wrong-type": "a field is missing, has another type, or a value outside its set",
     "nesting": "an item is nested deeper than the contract allows",
@@ -41,3 +42,31 @@ REFUSALS = {
     "hashes-over-tokens": "more block hashes than the tokens can fill",
 }
 """Every code and what it means; each is counted per source and shown on the node's page."""
+
+AGENT = {
+    "lease-over": "the node has no keys of this namespace generation now",
+    "ticket-invalid": "the ticket was not made for this node, or under a key that is not its key of today",
+    "ticket-expired": "the ticket is older than 30 seconds, or the clocks of node and console differ",
+    "ticket-scope": "the ticket is for another namespace or generation than the requests",
+    "request-malformed": "the body is not a batch of requests, or a request is not as it must be",
+    "request-too-large": "the body is over 8 MiB, or has more than 1,024 requests",
+    "block-size-mismatch": "blocks of this model have another size than the node's",
+    "queue-full": "the node is reading more bodies than it has memory for",
+    "data-class": "blocks of this data class may not be on the node",
+    "residency": "the tenant's blocks may not leave its region, and the node is in another one",
+    "protection": "the node's tiers do not protect blocks as the tenant asks",
+    "isolation": "the tenant uses nodes of its own, and this is none of them; or the node is another tenant's own",
+    "quota": "the tenant's quota leaves nothing on the node",
+    "command-malformed": "the command cannot be read",
+    "command-signature": "the command is not signed by the console that the node joined",
+    "command-not-for-this-node": "the command is for another node",
+    "command-expired": "the command is over, or was made by a clock that is ahead",
+    "kind-unknown": "the agent does not know this kind of command",
+    "agent-error": "the agent began the command and could not end it",
+    "version-unsupported": "the command is of another version of the protocol",
+    "fenced-boot": "the command is for an earlier life of the agent",
+    "not-authenticated": "the token of drive.token is needed",
+    "not-found": "the agent has no such address",
+    "method-not-allowed": "the agent has this address for another method",
+}
+"""Every code an agent answers requests and commands with, and what it means. Each has a page, too."""

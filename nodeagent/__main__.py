@@ -4,11 +4,13 @@ import argparse
 import asyncio
 import getpass
 import importlib
+import logging
 import os
 import signal
 import ssl
 import sys
 import threading
+import time
 from pathlib import Path
 
 import httpx
@@ -16,6 +18,7 @@ import httpx
 from nodeagent.agent import DRIVE_FILE, Agent
 from nodeagent.config import PROFILES, ConfigError, Home, parse_tier
 from nodeagent.join import NotJoined, draft_of, join, remote_url
+from nodeagent.reporter import begin_log, begun, ended
 from nodeagent.server import serve
 
 DEFAULT_TIERS = ("hbm=64MiB", "pinned=64MiB", "dram=256MiB", "ssd=1GiB", "remote=1GiB")
@@ -30,8 +33,12 @@ def main(argv: list[str] | None = None) -> int:
     home = Home(Path(args.dir))
     try:
         code: int = args.command(home, args)
+        sys.stdout.flush()
     except (ConfigError, NotJoined) as e:
         print(f"nodeagent: {e}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # who read what we print has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code
 
@@ -72,6 +79,7 @@ def _join_options(sub: argparse.ArgumentParser) -> None:
     remote.add_argument("--remote-file", default="", help="private file with that URL in its first line")
     sub.add_argument("--policy", default="value", choices=("value", "lru"))
     sub.add_argument("--tpot-ms", type=float, default=0.0, help="pace of decode; 0 = at once")
+    sub.add_argument("--ranks", type=int, help="data-parallel ranks of the engine; without it the console takes any")
     sub.add_argument("--tls-cert", default="")
     sub.add_argument("--tls-key", default="")
 
@@ -84,29 +92,42 @@ def _asked(prompt: str) -> str:
 def _join(home: Home, args: argparse.Namespace) -> int:
     token = _asked("Enrolment token: ") if args.token == "-" else args.token  # noqa: S105 - a way to say "read it"
     remote = remote_url(args.remote, args.remote_file, sys.stdin.readline)
+    tiers = [parse_tier(x) for x in args.tier or DEFAULT_TIERS]
+    if len(dict(tiers)) < len(tiers):
+        raise ConfigError("--tier: one of them is given twice")
     draft = draft_of(
         name=args.name, listen=args.listen, agent_url=args.agent_url, profile=args.profile,
-        tiers=dict(map(parse_tier, args.tier or DEFAULT_TIERS)), remote_url=remote, policy=args.policy,
+        tiers=dict(tiers), remote_url=remote, policy=args.policy,
         tpot_ms=args.tpot_ms, tls_cert=args.tls_cert, tls_key=args.tls_key,
     )  # fmt: skip
     with httpx.Client(timeout=30, trust_env=False, follow_redirects=False) as client:
-        config = join(home, console_url=args.console, token=token, draft=draft, client=client)
+        config = join(home, console_url=args.console, token=token, draft=draft, client=client, ranks=args.ranks)
     print(f"{config.name} is enrolled as {config.node}; start it with: python -m nodeagent run --dir {home.path}")
     return 0
 
 
 def _run(home: Home, args: argparse.Namespace) -> int:
-    asyncio.run(_serve(home, supervised=args.supervised))
+    begin_log()
+    agent, began, why = Agent(home), time.monotonic(), "it was told to"
+    say = logging.getLogger("nodeagent").info
+    say(begun(agent.config))
+    try:
+        asyncio.run(_serve(agent, supervised=args.supervised))
+    except (Exception, SystemExit) as e:
+        why = f"{type(e).__name__}: see above" if isinstance(e, SystemExit) else type(e).__name__
+        raise
+    finally:
+        say(ended(agent.config, seconds=time.monotonic() - began, why=why))
     return 0
 
 
-async def _serve(home: Home, *, supervised: bool) -> None:
+async def _serve(agent: Agent, *, supervised: bool) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     if supervised:
         threading.Thread(target=_watch_parent, args=(loop, stop), daemon=True).start()
-    await serve(Agent(home), stop)
+    await serve(agent, stop)
 
 
 def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

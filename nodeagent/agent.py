@@ -26,6 +26,7 @@ from nodeagent.executor import Executor
 from nodeagent.journal import Journal
 from nodeagent.keys import KeyRing, LeaseKeeper
 from nodeagent.media import Media, new_boot
+from nodeagent.reporter import Reporter
 from nodeagent.sender import Sender
 from nodeagent.tiers.memory import MemoryTier
 from nodeagent.watermarks import Curve
@@ -69,6 +70,8 @@ class Agent:
         )  # fmt: skip
         self.refused: Counter[tuple[str, str]] = Counter()
         """Requests not taken, by (namespace hex, code), since the last heartbeat."""
+        self.refused_ever: Counter[str] = Counter()
+        """Requests not taken, by code, since the start."""
         self._worker = ThreadPoolExecutor(1, "blocks")
         self._waiting, self._request_ms, self._policy = 0, 0.0, 0
         self._told: dict[str, tuple[float, list[Any]]] = {}
@@ -81,6 +84,7 @@ class Agent:
             group.create_task(self.sender.run())
             group.create_task(self.keeper.keep())
             group.create_task(self._ticks())
+            group.create_task(Reporter(self).run())
 
     def _open(self) -> None:
         now = time.time()
@@ -144,6 +148,7 @@ class Agent:
         for request, result in zip(requests, results, strict=True):
             if result.code and result.code not in REASONS:  # those are counted in blocks, where they are refused
                 self.refused[request.ns.hex(), result.code] += 1
+                self.refused_ever[result.code] += 1
         return results
 
     def _timed(self, requests: list[Request]) -> list[Result]:

@@ -4,6 +4,7 @@ Written once by `join`, read by everything else. Secrets are files of their own,
 """
 
 import ipaddress
+import math
 import os
 import re
 import secrets
@@ -15,6 +16,7 @@ import msgspec
 
 from kvcore.blocks import TIERS, Tier
 from kvcore.messages import PROTOCOL
+from kvcore.residency import PLACE
 
 VERSION = "0.1.0"
 CONFIG_FILE = "agent.json"
@@ -151,6 +153,16 @@ class Home:
             os.fsync(f.fileno())
         temporary.replace(self.path / name)
 
+    def require_writable(self) -> None:
+        """Passes if files can be written here, without writing any.
+
+        Raises:
+            ConfigError: it is no directory, or this user may not write there.
+        """
+        there = next((p for p in (self.path, *self.path.absolute().parents) if p.exists()), Path("/"))
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            raise ConfigError(f"{self.path}: {there} is no directory that this user may write to")
+
     def read_secret(self, name: str) -> bytes:
         """Content of a private file.
 
@@ -195,20 +207,26 @@ def check(config: Config) -> None:
     Raises:
         ConfigError: naming the first field that is wrong.
     """
+    if len(config.name) > 63 or not re.fullmatch(PLACE, config.name):
+        raise ConfigError(f"name: {config.name[:63]!r} is not 1 to 63 letters, digits, dots, hyphens and underscores")
     host, _, port = config.listen.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
         raise ConfigError(f"listen: {config.listen!r} is not host:port")
+    if bool(config.tls_cert) != bool(config.tls_key):
+        raise ConfigError("tls_cert and tls_key: one is of no use without the other")
     if not is_loopback(host.strip("[]")) and not (config.tls_cert and config.tls_key):
         raise ConfigError(f"listen: {host} is not loopback, so tls_cert and tls_key are needed")
     for name, tier in config.tiers.items():
         if name not in TIERS:
             raise ConfigError(f"tiers: {name!r} is not a tier")
-        if tier.capacity_bytes < 0 or not 0 < tier.low <= tier.high <= 1 or tier.ttl_seconds < 0:
+        if tier.capacity_bytes < 1 or not 0 < tier.low <= tier.high <= 1 or not 0 <= tier.ttl_seconds < math.inf:
             raise ConfigError(f"tiers.{name}: capacity, marks or ttl are out of range")
     if Tier.HBM not in config.tiers:
         raise ConfigError("tiers: hbm is missing; blocks are produced there")
     if config.profile not in PROFILES:
         raise ConfigError(f"profile: {config.profile!r} is not one of {', '.join(PROFILES)}")
+    if not 0 <= config.tpot_ms < math.inf:
+        raise ConfigError("tpot_ms: milliseconds, 0 or more")
     if config.policy not in ("value", "lru"):
         raise ConfigError("policy: value or lru")
     if Tier.REMOTE in config.tiers and not config.remote_url:

@@ -34,6 +34,11 @@ from nodeagent.config import (
 from nodeagent.engines.reference import describe
 
 _T = TypeVar("_T")
+_HINTS = {
+    "node-name-mismatch": ": the enrolment token was made for a node of another name; give that one as --name. The "
+    "token was not used",
+}
+"""What to do about a refusal, where its code does not say it all."""
 
 
 class NotJoined(Exception):
@@ -54,7 +59,15 @@ class _Enrolled(msgspec.Struct, frozen=True):
     id: str = ""
 
 
-def join(home: Home, *, console_url: str, token: str, draft: dict[str, Any], client: httpx.Client) -> Config:
+def join(
+    home: Home,
+    *,
+    console_url: str,
+    token: str,
+    draft: dict[str, Any],
+    client: httpx.Client,
+    ranks: int | None = None,
+) -> Config:
     """The config of the enrolled node, written with its secrets to `home`.
 
     Args:
@@ -63,6 +76,7 @@ def join(home: Home, *, console_url: str, token: str, draft: dict[str, Any], cli
         token: enrolment token with the console's fingerprint behind a dot.
         draft: `Config` fields that the console does not decide (name, listen, agent_url, tiers, profile, …).
         client: HTTP client without credentials.
+        ranks: data-parallel ranks of the engine; the console refuses what names another one. None = not known.
 
     Raises:
         NotJoined: refused, unreachable, or the console is not the one the token names.
@@ -70,6 +84,12 @@ def join(home: Home, *, console_url: str, token: str, draft: dict[str, Any], cli
     """
     if home.config_file.exists():
         raise NotJoined(f"{home.config_file} exists: this directory belongs to an agent")
+    if ranks is not None and not 1 <= ranks <= 1024:
+        raise NotJoined("--ranks: 1 to 1024; nothing was sent")
+    home.require_writable()
+    for file in (draft.get("tls_cert"), draft.get("tls_key")):
+        if file and not Path(file).is_file():
+            raise NotJoined(f"{file} is no file: nothing was sent")
     base = require_private(console_url).rstrip("/")
     _, dot, expected = token.partition(".")
     if not dot or not expected:
@@ -82,8 +102,9 @@ def join(home: Home, *, console_url: str, token: str, draft: dict[str, Any], cli
     console_key = _console_key(client, base, expected, question)
     trial = _config(draft, node="-", console_url=base, key=console_key, ingest=[Ingest(0, base)], shards=1)
     body = {
-        "enrolment_token": token, "public_key": public.hex(), "agent_url": trial.agent_url, "agent_version": VERSION,
-        "tiers": describe_config(trial), "engine": describe(), "profile": trial.profile,
+        "enrolment_token": token, "name": draft["name"], "public_key": public.hex(), "agent_url": trial.agent_url,
+        "agent_version": VERSION, "tiers": describe_config(trial), "profile": trial.profile,
+        "engine": describe() | ({} if ranks is None else {"dp_size": ranks}),
     }  # fmt: skip
     enrolled = _ask(client.post, f"{base}/api/v1/nodes:enrol", _Enrolled, json=body)
     if enrolled.console_public_key.lower() != console_key:
@@ -141,7 +162,8 @@ def _ask(call: Any, url: str, kind: type[_T], **options: Any) -> _T:
     except httpx.HTTPError as e:
         raise NotJoined(f"{url}: {type(e).__name__}") from None
     if answer.status_code >= 400:
-        raise NotJoined(f"{url}: {answer.status_code} {_problem(answer)}")
+        code = _problem(answer)
+        raise NotJoined(f"{url}: {answer.status_code} {code}{_HINTS.get(code, '')}")
     try:
         return msgspec.json.decode(answer.content, type=kind)
     except msgspec.DecodeError as e:
@@ -163,12 +185,15 @@ def listen_address(text: str) -> str:
         ConfigError: it has another form.
     """
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
         raise ConfigError(f"{text!r} is not host:port")
     if int(port):
         return text
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as s:
-        s.bind((host.strip("[]"), 0))
+        try:
+            s.bind((host.strip("[]"), 0))
+        except (OSError, UnicodeError) as e:
+            raise ConfigError(f"{text!r}: {getattr(e, 'strerror', None) or 'no address of this machine'}") from None
         return f"{host}:{s.getsockname()[1]}"
 
 

@@ -10,6 +10,7 @@ cleared or restarted.
 import argparse
 import asyncio
 import contextlib
+import re
 import signal
 import sys
 import threading
@@ -28,6 +29,7 @@ import zmq
 from kvcore.blocks import Tier
 from kvcore.dialects.vllm import decode_batch
 from kvcore.events import Gap, Item, Refused
+from kvcore.items import named
 from nodeagent.agent import TOKEN_FILE, client
 from nodeagent.config import ConfigError, Home
 from nodeagent.engines.endpoints import Endpoint, discovered, endpoints_of
@@ -294,6 +296,7 @@ class Listener:
             raise
 
 
+_ENDPOINT = re.compile(r"tcp://[^\s/]+:\d{1,5}|(?:ipc|inproc)://\S+")
 _ORDINARY = frozenset({"batches", "replays", "reborn", "stored", "removed", "cleared", "adopted", "quarantined"})
 
 
@@ -320,8 +323,12 @@ def _endpoints(args: argparse.Namespace) -> list[Endpoint]:
             answer = http.get(args.sources_url)
             answer.raise_for_status()
             return discovered(answer.json(), urlsplit(args.sources_url).hostname or "127.0.0.1")
-    if not args.engine or args.ranks < 1:
-        raise ConfigError("--engine or --sources-url is needed, and at least one rank")
+    if not args.engine or not 1 <= args.ranks <= 1024:
+        raise ConfigError("--engine or --sources-url is needed, and 1 to 1024 ranks")
+    for name in ("engine", "replay"):
+        url = getattr(args, name)
+        if url and not _ENDPOINT.fullmatch(url):
+            raise ConfigError(f"--{name}: {url!r} is not tcp://host:port")
     return endpoints_of(args.engine, args.replay, ranks=args.ranks, bind=args.bind, topic=args.topic)
 
 
@@ -331,11 +338,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         home = Home(Path(args.dir))
         endpoints = _endpoints(args)
-        default = bytes.fromhex(args.namespace_default) if args.namespace_default else None
-        if default is not None and len(default) != 32:
+        if args.namespace_default and not re.fullmatch("[0-9a-fA-F]{64}", args.namespace_default):
             raise ConfigError("--namespace-default is not 64 hex digits")
+        if not 0 <= args.bytes_per_token < 2**31:
+            raise ConfigError("--bytes-per-token is 0 (not known) or more")
+        if not named(args.source):
+            raise ConfigError("--source: a name of 1 to 200 printable characters")
+        default = bytes.fromhex(args.namespace_default) if args.namespace_default else None
         return asyncio.run(_serve(args, home, endpoints, default))
-    except (ConfigError, ValueError, httpx.HTTPError, zmq.ZMQError) as e:
+    except ConfigError as e:
+        print(f"nodeagent listen: {e}", file=sys.stderr)
+        return 1
+    except (ValueError, httpx.HTTPError, httpx.InvalidURL, zmq.ZMQError) as e:
         print(f"nodeagent listen: {type(e).__name__}: {e}", file=sys.stderr)
         return 1
 

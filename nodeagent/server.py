@@ -15,6 +15,7 @@ import msgspec
 import uvicorn
 
 from kvcore.messages import Ticket, ticket_refusal
+from kvcore.refusals import AGENT
 from nodeagent.agent import Agent
 from nodeagent.engines.base import Batch
 
@@ -22,7 +23,7 @@ BODY_MAX = 8 * 2**20
 READING_MAX = 64 * 2**20
 """Bytes of all bodies that are being read: they come before anybody has proved who it is."""
 READ_SECONDS = 20.0
-REQUESTS_MAX = 1024
+REQUESTS, REQUESTS_MAX = "/v1/requests", 1024
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -51,7 +52,7 @@ class Api:
             ("GET", "/v1/status"): self._status,
             ("GET", "/v1/inventory"): self._inventory,
             ("POST", "/v1/commands"): self._command,
-            ("POST", "/v1/requests"): self._requests,
+            ("POST", REQUESTS): self._requests,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,9 +66,17 @@ class Api:
                 raise Problem(405, "method-not-allowed", "Method") if known else Problem(404, "not-found", "Not found")
             status, kind, body = await route(scope, await self._bodies.read(receive))
         except Problem as e:
+            if scope["path"] == REQUESTS and e.code != "lease-over":  # those are counted where they are found
+                self._agent.refused_ever[e.code] += 1
             status, kind = e.status, b"application/problem+json"
             body = msgspec.json.encode(
-                {"type": f"/docs/problems/{e.code}", "title": e.title, "status": e.status, "code": e.code}
+                {
+                    "type": f"/docs/problems/{e.code}",
+                    "title": e.title,
+                    "status": e.status,
+                    "code": e.code,
+                    "detail": AGENT.get(e.code, ""),
+                }
             )
         headers = [
             (b"content-type", kind),

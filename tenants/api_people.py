@@ -53,11 +53,11 @@ class People(APIView):
     def get(self, request: Request) -> Response:
         """A page of people, by name; without those who were removed."""
         slug, kind = request.query_params.get("tenant", ""), request.query_params.get("kind", "")
-        place = _tenant(slug) if slug else None
-        fleet = place is not None and place.id == PLATFORM
-        rows = reading.people(tenant_id=place.id if place and not fleet else None, fleet=fleet, kind=kind)
-        name, views = f"people.{slug}.{kind}", reading.person_views
-        return page_of(rows, request, key=("username",), name=name, item=person_answer, views=views)
+        place = _tenant_id(slug) if slug else None
+        fleet = place == PLATFORM
+        filters = {"tenant_id": None if fleet else place, "fleet": fleet, "kind": kind}
+        name, views = f"people.{slug}.{kind}", reading.person_row_views
+        return page_of(reading.PEOPLE, request, name=name, item=person_answer, views=views, filters=filters)
 
     @call(
         "people_create",
@@ -133,18 +133,16 @@ class Tokens(APIView):
     @call("tokens_list", answer=TokenOut, page=True)
     def get(self, request: Request, slug: str) -> Response:
         """A page of tokens, by id: all of those the caller administers, else the caller's own."""
-        actor, tenant, now = _actor(), _tenant(slug), datetime.now(UTC)
-        everything = administers(actor, tenant.id) or (actor.tenant_id is None and actor.may("auditor"))
-        if not everything and (actor.tenant_id or PLATFORM) != tenant.id:
+        actor, tenant_id, now = _actor(), _tenant_id(slug), datetime.now(UTC)
+        everything = administers(actor, tenant_id) or (actor.tenant_id is None and actor.may("auditor"))
+        if not everything and (actor.tenant_id or PLATFORM) != tenant_id:
             raise Problem("not-found")
-        rows = reading.tokens_of(tenant_id=tenant.id, owner_id=None if everything else _self(actor))
-        rows = rows.select_related(None).select_related("user")
+        filters = {"tenant_id": tenant_id, "owner_id": None if everything else _self(actor)}
 
         def item(row: Any) -> dict[str, Any]:
-            row.tenant = tenant  # it is the same for all
-            return token_answer(reading.token_view(row, now))
+            return token_answer(reading.token_row_view(row, slug, now))
 
-        return page_of(rows, request, key=("id",), name=f"tokens.{slug}", item=item)
+        return page_of(reading.TOKENS, request, name=f"tokens.{slug}", item=item, filters=filters)
 
     @call(
         "tokens_create",
@@ -198,7 +196,7 @@ class TokenDetail(APIView):
 class Me(APIView):
     """Who calls."""
 
-    @call("me", answer=MeOut)
+    @call("me_get", answer=MeOut)
     def get(self, request: Request) -> Response:
         """Who the console takes the caller for, and what it may."""
         actor = _actor()
@@ -238,6 +236,16 @@ def _tenant(slug: str) -> Tenant:
     if tenant is None:
         raise Problem("not-found")
     return tenant
+
+
+def _tenant_id(slug: str) -> UUID:
+    """The id of the tenant of this slug; who calls is known with theirs."""
+    actor = current_principal()
+    own = actor.tenant_id if actor and actor.tenant_slug == slug else None
+    tenant_id = own or selectors.tenant_id_of(slug)
+    if tenant_id is None:
+        raise Problem("not-found")
+    return tenant_id
 
 
 def _seen(person_id: UUID) -> reading.PersonView:

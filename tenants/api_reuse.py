@@ -17,6 +17,7 @@ from audit.services import portable
 from kvconsole.infra.access import audited, counted, route
 from kvconsole.infra.calls import PROOF, call, page_of
 from kvconsole.infra.rest import Problem
+from kvconsole.infra.statements import Rows
 from tenants import reading, services
 from tenants.api_v1 import FLEET_READERS, TENANT_READERS, actor, model_of
 from tenants.bodies_reuse import (
@@ -36,15 +37,30 @@ from tenants.constants import PLATFORM_TENANT
 from tenants.models import Adapter, EpochUse, ShareGroup
 from tenants.selectors import tenant_slugs
 
+ADAPTERS = Rows(
+    Adapter.objects.filter,
+    columns=("id", "tenant_id", "model__name", "name", "digest", "epoch", "created_at"),
+    key=("created_at", "id"),
+)
+USES = Rows(
+    EpochUse.objects.filter,
+    columns=("id", "tenant_id", "epoch", "adapter_digest", "day", "first_at", "last_at"),
+    key=("day", "id"),
+)
+
+
+DIGEST = OpenApiParameter("digest", str, description="Only those of these bytes: one of a model, of each that has it")
+
 
 class Adapters(APIView):
     """Adapters, by the digest of their bytes."""
 
-    @call("adapters_list", answer=AdapterOut, page=True)
+    @call("adapters_list", answer=AdapterOut, page=True, query=[DIGEST])
     def get(self, request: Request) -> Response:
         """A page of adapters: a tenant's own and the platform's, oldest first."""
-        rows = Adapter.objects.select_related("model").defer("model__config", "model__per_group")
-        return page_of(rows, request, key=("created_at", "id"), name="adapters", item=_adapter)
+        digest = request.query_params.get("digest")
+        filters, name = ({}, "adapters") if digest is None else ({"digest": digest}, f"adapters.{digest}")
+        return page_of(ADAPTERS, request, name=name, item=_adapter, filters=filters)
 
     @call("adapters_create", body=AdapterIn, answer=AdapterNumber, status=201)
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
@@ -75,14 +91,14 @@ class ModelUses(APIView):
     @call("models_uses", answer=UseOut, page=True)
     def get(self, request: Request, name: str) -> Response:
         """A page of uses by day, oldest first; a tenant sees its own."""
-        rows, slugs = EpochUse.objects.filter(model_id=model_of(name).id), dict[UUID, str]()
+        filters, slugs = {"model_id": model_of(name).id}, dict[UUID, str]()
 
-        def named(uses: list[EpochUse]) -> list[EpochUse]:
+        def named(uses: list[Any]) -> list[Any]:
             slugs.update(tenant_slugs({use.tenant_id for use in uses}))
             return uses
 
         item = partial(_use, slugs)
-        return page_of(rows, request, key=("day", "id"), name=f"uses.{name}", item=item, views=named)
+        return page_of(USES, request, name=f"uses.{name}", item=item, views=named, filters=filters)
 
 
 class ModelRollout(APIView):
@@ -116,7 +132,7 @@ class ExplainReuse(APIView):
     """Why two namespaces share nothing."""
 
     @call(
-        "explain_reuse",
+        "reuse_explain",
         answer=ExplanationOut,
         query=[
             OpenApiParameter("a", str, required=True, description="Id or digest of a namespace"),
@@ -138,8 +154,8 @@ class ShareGroups(APIView):
     @call("share_groups_list", answer=ShareGroupOut, page=True)
     def get(self, request: Request) -> Response:
         """A page of share groups, oldest first: a tenant sees those it owns or is in."""
-        rows, views = ShareGroup.objects.all(), partial(reading.group_views, now=datetime.now(UTC))
-        return page_of(rows, request, key=("requested_at", "id"), name="share-groups", item=plain, views=views)
+        views = partial(reading.group_views, now=datetime.now(UTC))
+        return page_of(reading.group_rows(), request, name="share-groups", item=plain, views=views)
 
     @call(
         "share_groups_request",
@@ -216,9 +232,10 @@ def _group(group: ShareGroup) -> dict[str, Any]:
     return found
 
 
-def _adapter(adapter: Adapter) -> dict[str, Any]:
+def _adapter(adapter: Any) -> dict[str, Any]:
+    """Of a row of `ADAPTERS`."""
     return {
-        "model": adapter.model.name,
+        "model": adapter.model__name,
         "name": adapter.name,
         "digest": adapter.digest,
         "adapter_epoch": adapter.epoch,
@@ -227,7 +244,7 @@ def _adapter(adapter: Adapter) -> dict[str, Any]:
     }
 
 
-def _use(slugs: Mapping[UUID, str], use: EpochUse) -> dict[str, Any]:
+def _use(slugs: Mapping[UUID, str], use: Any) -> dict[str, Any]:
     return {
         "tenant": slugs.get(use.tenant_id, ""),
         "epoch": use.epoch,

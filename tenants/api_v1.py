@@ -13,6 +13,7 @@ from audit.services import portable
 from kvconsole.infra.access import Principal, audited, counted, current_principal, route
 from kvconsole.infra.calls import call, page_of
 from kvconsole.infra.rest import Problem, etag
+from kvconsole.infra.statements import Rows
 from tenants import hot, selectors, services
 from tenants.bodies import (
     EpochIn,
@@ -43,13 +44,32 @@ NAMESPACE_REFUSALS = (
 )
 
 
+TENANTS = Rows(
+    Tenant.objects.all,
+    columns=(
+        *("id", "slug", "name", "residency", "isolation", "classes", "erasure_scope", "retention", "state"),
+        "created_at",
+    ),
+    key=("slug",),
+)
+MODELS = Rows(
+    Model.objects.all,
+    columns=(
+        *("id", "name", "kv_dtype", "block_tokens", "tensor_parallel", "bytes_per_token", "per_group", "base"),
+        *("family", "layout"),
+    ),
+    key=("name", "id"),
+)
+EPOCHS = Rows(Epoch.objects.filter, columns=("epoch", "weights_digest", "note", "state", "created_at"), key=("epoch",))
+
+
 class Tenants(APIView):
     """All tenants that the caller may see."""
 
     @call("tenants_list", answer=TenantOut, page=True)
     def get(self, request: Request) -> Response:
         """A page of tenants, by slug."""
-        return page_of(Tenant.objects.all(), request, key=("slug",), name="tenants", item=tenant_answer)
+        return page_of(TENANTS, request, name="tenants", item=tenant_answer)
 
     @call("tenants_create", body=TenantIn, answer=TenantOut, status=201, refusals=("slug-taken", "slug-lookalike"))
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
@@ -82,7 +102,7 @@ class Models(APIView):
     @call("models_list", answer=ModelOut, page=True)
     def get(self, request: Request) -> Response:
         """A page of models, by name: a tenant's own and the platform's."""
-        return page_of(Model.objects.all(), request, key=("name", "id"), name="models", item=model_answer)
+        return page_of(MODELS, request, name="models", item=model_answer)
 
     @call("models_create", body=ModelIn, answer=ModelOut, status=201, refusals=MODEL_REFUSALS)
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
@@ -105,8 +125,8 @@ class Epochs(APIView):
     @call("epochs_list", answer=EpochOut, page=True)
     def get(self, request: Request, name: str) -> Response:
         """A page of the model's epochs, the oldest first."""
-        rows = Epoch.objects.filter(model_id=model_of(name).id)
-        return page_of(rows, request, key=("epoch",), name=f"epochs.{name}", item=epoch_answer)
+        filters = {"model_id": model_of(name).id}
+        return page_of(EPOCHS, request, name=f"epochs.{name}", item=epoch_answer, filters=filters)
 
     @call("epochs_create", body=EpochIn, answer=EpochNumber, status=201, refusals=("epoch-twin",))
     def post(self, request: Request, fields: dict[str, Any], name: str) -> Response:
@@ -129,7 +149,7 @@ class NamespaceResolve(APIView):
 class KeyLeases(APIView):
     """Key leases of nodes and gateways."""
 
-    @call("key_leases", body=KeyLeasesIn, answer=KeyLeasesOut)
+    @call("key_leases_renew", body=KeyLeasesIn, answer=KeyLeasesOut)
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """Leases from now for five minutes, and the fences behind `fence_seq`. The call acknowledges `fence_seq`."""
         answer = services.key_leases_renew(

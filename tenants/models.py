@@ -303,11 +303,26 @@ class EpochUse(models.Model):
         ]
 
 
+class ShareGroups(models.Manager["ShareGroup"]):
+    """Groups as the current plane may read them: who asked and who decided is the fleet's own."""
+
+    def get_queryset(self) -> models.QuerySet["ShareGroup"]:
+        """All columns for the fleet; for a tenant those that its role may select."""
+        from kvconsole.infra.access import FLEET_PLANE, plane
+
+        found = super().get_queryset()
+        return found if plane() == FLEET_PLANE else found.defer(*ShareGroup.STAFF_ONLY)
+
+
 class ShareGroup(models.Model):
     """Tenants that may share namespaces, once a second person approved it and until it expires or is revoked.
 
     Transitions: awaiting_approval → approved | denied | expired; approved → revoked | expired. The tenant is the owner.
     """
+
+    STAFF_ONLY = ("requested_by", "decided_by")
+    """Columns that no session of a tenant may read."""
+    objects = ShareGroups()
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)

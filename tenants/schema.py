@@ -36,6 +36,10 @@ class ConsoleScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-
     target_class = "tenants.authentication.ConsoleAuthentication"
     name = ["session", "bearer"]
 
+    def get_security_requirement(self, auto_schema: Any) -> list[dict[str, list[Any]]]:
+        """Either of them: entries of the list are alternatives, names within one entry would be needed together."""
+        return [{name: []} for name in self.name]
+
     def get_security_definition(self, auto_schema: Any) -> list[dict[str, str]]:
         """Both schemes."""
         return [

@@ -9,11 +9,11 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-import psycopg
 from django.db import connections
 
 from kvconsole.infra.access import FLEET_PLANE, Principal, plane
 from kvconsole.infra.sql import PLATFORM, named
+from kvconsole.infra.statements import fetch
 from kvcore.messages import Fence
 from tenants import tokens
 from tenants.models import FenceEntry, Model, Tenant
@@ -142,25 +142,9 @@ def namespaces_by_digest(digests: Sequence[bytes]) -> dict[bytes, NamespaceRow]:
     return {row.digest: row for row in _namespaces("WHERE n.digest = ANY(%s)", [list(digests)])} if digests else {}
 
 
-def namespaces_for_node(node_id: UUID | str, *, region: str = "") -> list[NamespaceRow]:
-    """The namespaces whose blocks a node may hold: active ones whose tenant's residency allows the node's region.
-
-    Args:
-        node_id: for placements that name nodes; all nodes of a region are alike so far.
-        region: where the node is; "" = only tenants without residency.
-    """
-    allowed = "coalesce(g.residency, t.residency) IN ('', %s)"
-    return _namespaces(f"WHERE n.state = 'active' AND t.state = 'active' AND {allowed} ORDER BY n.id", [region])
-
-
 def namespaces_active() -> list[NamespaceRow]:
     """The active namespaces that the current plane shows."""
     return _namespaces("WHERE n.state = 'active' AND coalesce(t.state, 'active') = 'active' ORDER BY n.id", [])
-
-
-def namespace_row(namespace_id: UUID) -> NamespaceRow | None:
-    """One namespace."""
-    return next(iter(_namespaces("WHERE n.id = %s", [namespace_id])), None)
 
 
 def tenant_by_slug(slug: str) -> Tenant | None:
@@ -168,9 +152,10 @@ def tenant_by_slug(slug: str) -> Tenant | None:
     return Tenant.objects.filter(slug=slug).first()
 
 
-def tenant_id_named(slug: str) -> UUID | None:
-    """The id of the tenant of this slug, where the plane shows it."""
-    return Tenant.objects.filter(slug=slug).values_list("id", flat=True).first()
+def tenant_id_of(slug: str) -> UUID | None:
+    """The id of the tenant, where the current plane shows it."""
+    found = fetch("SELECT id FROM tenants_tenant WHERE slug = %s", [slug])
+    return found[0][0] if found else None
 
 
 def tenant_slugs(ids: Collection[UUID]) -> dict[UUID, str]:
@@ -186,15 +171,11 @@ def model_by_name(name: str, *, tenant_id: UUID | None = None) -> Model | None:
 
 def _lookup(kind: str, key: str, proof: bytes | None) -> Known | None:
     """One round trip of one statement, prepared once a connection: this is asked for with every request."""
-    connection = connections[FLEET_PLANE]
-    connection.close_if_health_check_failed()
-    connection.ensure_connection()
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-        row = cursor.execute(named("tenants")["lookup"], (kind, key, proof), prepare=True).fetchone()
-    if row is None:
+    found = fetch(named("tenants")["lookup"], (kind, key, proof), using=FLEET_PLANE)
+    if not found:
         return None
     values: list[Any] = [
-        "" if value is None and name not in _NULLABLE else value for name, value in zip(_KNOWN, row, strict=True)
+        "" if value is None and name not in _NULLABLE else value for name, value in zip(_KNOWN, found[0], strict=True)
     ]
     return Known(*values)
 

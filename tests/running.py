@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kvconsole import reaper
@@ -139,24 +140,36 @@ class Console:
 
         Its tier `remote` is in the Valkey of this console.
         """
-        listen = f"127.0.0.1:{free_port()}"
-        answer = self.manage("node_create", "--json", f"{name}=http://{listen}")
-        token = json.loads(answer)[name]["enrolment_token"]
+        self.nodes(name, options=options, profile=profile, tiers=tiers)
+        return self.agents[name]
+
+    def nodes(
+        self, *names: str, options: tuple[str, ...] = (), profile: str = "ref-64", tiers: tuple[str, ...] = TIERS
+    ) -> None:
+        """As `node`, for several at once."""
+        listen = {name: f"127.0.0.1:{free_port()}" for name in names}
+        answer = self.manage("node_create", "--json", *[f"{name}=http://{at}" for name, at in listen.items()])
+        made = json.loads(answer)
+        with ThreadPoolExecutor(2) as pool:
+            joined = [pool.submit(self._join, name, listen[name], made[name]["enrolment_token"],
+                                  ["--profile", profile, *options, *(x for t in tiers for x in ("--tier", t))])
+                      for name in names]  # fmt: skip
+            for one in joined:
+                one.result()
+        self.start(*names)
+        for name in names if "ingest" in self.processes else ():
+            self._wait_allowances(name)
+
+    def _join(self, name: str, listen: str, token: str, options: list[str]) -> None:
         directory = self.state / f"agent-{name}"
         command = ["-m", "nodeagent", "join", "--console", self.url, "--token", "-", "--dir", str(directory)]
-        command += ["--name", name, "--listen", listen, "--profile", profile]
-        command += ["--remote", "-", *options]
-        command += [x for tier in tiers for x in ("--tier", tier)]
+        command += ["--name", name, "--listen", listen, "--remote", "-", *options]
         done = subprocess.run(
             [sys.executable, *command], capture_output=True, text=True, cwd=CLONE, env=_plain(),
             input=f"{token}\n{self.broker.url}\n",
         )  # fmt: skip
         assert done.returncode == 0, f"join {name}:\n{done.stdout}{done.stderr}"
         self.agents[name] = directory
-        self.start(name)
-        if "ingest" in self.processes:
-            self._wait_allowances(name)
-        return directory
 
     def _wait_agent(self, name: str) -> None:
         self.wait(self._status_url(name), name)

@@ -77,7 +77,7 @@ class Migration(migrations.Migration):
         script("kvconsole", "seal.sql"),
         script("audit", "event.sql"),
         *protect("audit_event", tenant_may=WRITE + READ, operator=WRITE + READ, ingest=WRITE + READ,
-                 router=WRITE + READ, seq=WRITE + "SELECT", audit="SELECT"),
+                 seq=WRITE + "SELECT", audit="SELECT"),
         *protect("audit_pending", tenant=None, seq="SELECT, DELETE", audit="SELECT"),
         *protect("audit_producer", tenant=None, seq="SELECT", audit="SELECT"),
         *protect("audit_tenantref"),

@@ -183,4 +183,4 @@ SELECT public.audit_partition((date_trunc('month', now()) + i * interval '1 mont
 
 REVOKE ALL ON FUNCTION audit_named(), audit_number(), audit_enqueue(), audit_required(), audit_partition(date) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION audit_partition(date) TO kv_seq;
-GRANT USAGE ON SEQUENCE audit_event_id_seq TO kv_tenant, kv_operator, kv_ingest, kv_router, kv_seq;
+GRANT USAGE ON SEQUENCE audit_event_id_seq TO kv_tenant, kv_operator, kv_ingest, kv_seq;

@@ -7,7 +7,7 @@ because it did not hear that it was counted, has the number it had before. Calle
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeGuard
 from uuid import UUID
 
 from catalog.ingest.policies import PolicyBook
@@ -18,7 +18,8 @@ from kvcore.messages import Heartbeat
 from kvcore.residency import REASONS
 
 REFUSED, FOUND = "refused", "found"
-COUNT_MOST = 2**40
+COUNT_MOST = 2**31
+"""What one entry of a heartbeat may count: more is not a count of anything."""
 UNREGISTERED = b""
 """Stands for all namespaces that nobody registered: there may be any number of them."""
 Key = tuple[UUID, UUID, bytes, str, str, str]
@@ -61,7 +62,7 @@ class Attempts:
         ns, tier, reason, count = (entry.get(name) for name in ("ns", "tier", "reason", "count"))
         if not isinstance(reason, str) or reason not in REASONS or not isinstance(tier, str) or tier not in TIERS:
             return False
-        if type(count) is not int or not 0 < count < COUNT_MOST:
+        if not countable(count):
             return False
         digest = digest_of(ns)
         if digest is None:
@@ -88,6 +89,11 @@ class Attempts:
             out.append((BATCHES, [[row[i] for row in seen] for i in range(3)]))
             self._batches = set()
         return out
+
+
+def countable(count: object) -> TypeGuard[int]:
+    """Whether a heartbeat's entry counts with it: a whole number, which `true` is not, that something can reach."""
+    return type(count) is int and 0 < count < COUNT_MOST
 
 
 def digest_of(ns: object) -> bytes | None:

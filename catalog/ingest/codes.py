@@ -58,6 +58,7 @@ STATUS = {
     "queue-full": 503,
     "rate-limited": 429,
     "missing-dp-rank": 422,
+    "wrong-dp-rank": 422,
     "fenced-boot": 409,
 }
 """HTTP status where it is not 400."""

@@ -34,6 +34,8 @@ from kvcore.messages import Answer, DigestReport, Heartbeat, InventoryPage, Reje
 
 SOURCES_MOST = 64
 """Sources (name and rank) of one node."""
+RANKS_MOST = 1024
+"""Ranks of a source whose node did not say how many there are."""
 UNREADABLE = "unreadable"
 """Name of the source that stands for a node of which nothing could be read yet."""
 STATES = {Next: "next", Duplicate: "duplicate", Missing: "gap", Reset: "reset"}
@@ -291,9 +293,11 @@ class Folder:
             if row.ranks > 1 or others:
                 raise Refused("missing-dp-rank", name)
         rank = dp_rank or 0
+        if rank >= (row.ranks or RANKS_MOST):
+            raise Refused("wrong-dp-rank", f"{name}: rank {rank} of {row.ranks or RANKS_MOST}")
         source = self.named.get((node, name, rank))
         if source is None:
-            if rank >= 2**31 or len(self.of_node.get(node, ())) >= SOURCES_MOST:
+            if len(self.of_node.get(node, ())) >= SOURCES_MOST:
                 raise Refused("too-many-sources", name)
             source = self._made(batch, node, name, rank)
         batch.sources[source.id] = source

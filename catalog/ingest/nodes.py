@@ -59,12 +59,12 @@ def can_list(engine: Any) -> bool:
 
 
 def ranks(engine: Any) -> int:
-    """How many data-parallel ranks speak for each source of the node; 1 where it was not said."""
+    """How many data-parallel ranks speak for each source of the node; 0 where it was not said."""
     if not isinstance(engine, dict):
-        return 1
+        return 0
     capabilities = engine.get("capabilities")
     said = engine.get("dp_size") or (capabilities.get("dp_size") if isinstance(capabilities, dict) else None)
-    return said if isinstance(said, int) and said > 0 else 1
+    return said if type(said) is int and said > 0 else 0
 
 
 def keeps_allowances(engine: Any) -> bool:

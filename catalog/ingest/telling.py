@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from catalog.ingest import meters
+from catalog.ingest.attempts import countable
 from catalog.ingest.codes import CODES
 from catalog.ingest.keymap import SourceRow
 from catalog.ingest.sources import EXACT, Source
@@ -89,24 +90,32 @@ def refused(folder: Folder, node: UUID, heartbeat: Heartbeat) -> Iterator[tuple[
 
     What is barred by policy becomes events (`attempts`). The rest is only counted: where a fact may have been lost, the
     agent has told that as a `gap` item. Entries without a code of ours are left out; one that names no source is of
-    the node's first.
+    the node's first. A count that is none is not added to anything, and is itself counted as `wrong-type`.
     """
+    odd = 0
     first = next(iter(folder.of_node.get(node, ())), None)
     if not folder.attempts.fresh(node, heartbeat):
         return
     for entry in heartbeat.refused:
+        times = entry.get("count")
+        if not countable(times):
+            odd += 1
+            continue
         if folder.attempts.told(node, entry):
             continue
-        code, times = entry.get("reason"), entry.get("count")
+        code = entry.get("reason")
         rank = entry.get("dp_rank", 0)
-        if not isinstance(code, str) or code not in CODES or not isinstance(times, int) or not 0 < times < 2**31:
+        if not isinstance(code, str) or code not in CODES:
             continue
         name, source = entry.get("source"), first  # one that is named may not have spoken yet
-        if isinstance(name, str) and isinstance(rank, int):
+        if isinstance(name, str) and type(rank) is int:
             source = folder.named.get((node, name, rank), first)
         if source is not None:
             count(code, times)
             yield source, code, "by the agent", times
+    if odd and first is not None:
+        count("wrong-type", odd)
+        yield first, "wrong-type", "the count of something refused, in a heartbeat", odd
 
 
 def notes(folder: Folder, batch: Batch) -> None:

@@ -8,6 +8,7 @@ from catalog.selectors.views import Alert, NodeView, Numbers, Params, Sentence
 SEVERITY = {"critical": 0, "warning": 1, "info": 2}
 REFUSED_FOR = timedelta(hours=1)
 """A refusal is an alert for so long; the node's page shows it for ever."""
+FULL_SHARE = 0.995
 
 
 def alerts_of(nodes: list[NodeView], *, writer_at: datetime | None, now: datetime, away: timedelta) -> list[Alert]:
@@ -43,11 +44,20 @@ def _of_node(node: NodeView, now: datetime) -> list[Alert]:
             severity = "critical" if any(r.code == "misplaced-blocks" for r in recent) else "info"
             found.append(Alert(code="refused", severity=severity, since=since, node=node.name, params=params))
     for tier in node.tiers:
-        if tier.state in ("high", "full"):
-            severity = "warning" if tier.state == "full" else "info"
-            params = {"tier": tier.tier, "share": tier.share, "high": tier.high}
-            found.append(Alert(code=f"tier-{tier.state}", severity=severity, since=None, node=node.name, params=params))
+        if (reached := fill_state(tier.peak, tier.high, tier.stale)) in ("high", "full"):
+            severity = "warning" if reached == "full" else "info"
+            params = {"tier": tier.tier, "share": tier.share, "peak": tier.peak, "high": tier.high}
+            found.append(Alert(code=f"tier-{reached}", severity=severity, since=None, node=node.name, params=params))
     return found
+
+
+def fill_state(share: float | None, high: float | None, stale: bool) -> str:
+    """What a fill is called: ok, high, full, or unknown where it is not told or last known."""
+    if stale or share is None:
+        return "unknown"
+    if share >= FULL_SHARE:
+        return "full"
+    return "high" if high is not None and share > high else "ok"
 
 
 def answer_of(nodes: list[NodeView], alerts: list[Alert], numbers: Numbers) -> list[Sentence]:

@@ -1,23 +1,19 @@
-"""The fleet and its nodes as they are now: nine small queries for all nodes, none over placements."""
+"""The fleet and its nodes as they are now: ten small queries for all nodes, none over placements."""
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any
 from uuid import UUID
 
-from django.db import connections
-
-from catalog.models import Node, NodeTier, Pulse, Refusal, Shard, SourcePulse, TierMark
-from catalog.models import Source as SourceRow
-from catalog.selectors.alerts import alerts_of, answer_of
+from catalog.models import Node, Pulse, Shard
+from catalog.selectors.alerts import alerts_of, answer_of, fill_state
+from catalog.selectors.facts import Facts, Source, Tier, facts_of
 from catalog.selectors.views import (
     Alert,
     FleetView,
     LadderStep,
     NodeView,
     Numbers,
-    RefusalView,
     SourceView,
     TierView,
 )
@@ -28,26 +24,8 @@ SILENT_SECONDS = 10.0
 """Not heard for longer: everything said of the node is last known."""
 WRITER_SECONDS = 15.0
 """A writer that showed no life for longer is away: rates are unknown, not zero."""
-FULL_SHARE = 0.995
 WORST_FIRST = ("lost", "degraded", "recovering", "exact")
 GONE = frozenset({"lost"})
-
-_HOLDINGS = """
-SELECT o.source_id, o.tier, sum(h.blocks)::bigint
-FROM catalog_owner o JOIN catalog_holding h ON h.owner = o.id
-WHERE NOT o.retired AND o.source_id = ANY(%s) GROUP BY o.source_id, o.tier"""
-"""Blocks by live owner: one row of `holding` per keyspace and owner, exact at every commit."""
-
-
-class _Facts(NamedTuple):
-    """Rows of all nodes, by node."""
-
-    tiers: dict[UUID, list[NodeTier]]
-    sources: dict[UUID, list[SourceRow]]
-    pulses: dict[int, SourcePulse]
-    marks: dict[tuple[int, str], TierMark]
-    blocks: dict[tuple[int, str], int]
-    refusals: dict[int, list[RefusalView]]
 
 
 def node_names(*, ids: Collection[UUID] | None = None) -> dict[str, str]:
@@ -60,8 +38,9 @@ def node_names(*, ids: Collection[UUID] | None = None) -> dict[str, str]:
 def fleet_view(*, now: datetime) -> FleetView:
     """The whole fleet, nodes sorted by name."""
     nodes = _nodes(Node.objects.order_by("name"), now)
-    writer_at = _writer_at()
-    numbers = _numbers(nodes, writer_at, now)
+    pulses = list(Pulse.objects.all())
+    writer_at = _writer_at(pulses)
+    numbers = _numbers(nodes, pulses, writer_at, now)
     alerts = alerts_of(nodes, writer_at=writer_at, now=now, away=timedelta(seconds=WRITER_SECONDS))
     return FleetView(
         nodes=nodes,
@@ -74,8 +53,8 @@ def fleet_view(*, now: datetime) -> FleetView:
     )
 
 
-def node_views(nodes: Iterable[Node], *, now: datetime) -> list[NodeView]:
-    """These nodes, in their order: six queries for all of them, whatever else the fleet has."""
+def node_views(nodes: Iterable[Any], *, now: datetime) -> list[NodeView]:
+    """These nodes (or rows of them), in their order: seven queries for all of them, whatever else the fleet has."""
     return _nodes(nodes, now)
 
 
@@ -88,45 +67,21 @@ def node_view(*, name: str, now: datetime) -> NodeView | None:
 def alerts(*, now: datetime) -> list[Alert]:
     """What is wrong at `now`, worst first."""
     nodes = _nodes(Node.objects.order_by("name"), now)
-    return alerts_of(nodes, writer_at=_writer_at(), now=now, away=timedelta(seconds=WRITER_SECONDS))
+    return alerts_of(nodes, writer_at=_writer_at(Pulse.objects.all()), now=now, away=timedelta(seconds=WRITER_SECONDS))
 
 
 # --- nodes --------------------------------------------------------------------
 
 
-def _nodes(rows: Iterable[Node], now: datetime) -> list[NodeView]:
+def _nodes(rows: Iterable[Any], now: datetime) -> list[NodeView]:
     nodes = list(rows)
     if not nodes:
         return []
-    facts = _facts([n.id for n in nodes])
+    facts = facts_of([n.id for n in nodes], now)
     return [_node(n, facts, now) for n in nodes]
 
 
-def _facts(ids: list[UUID]) -> _Facts:
-    tiers: dict[UUID, list[NodeTier]] = defaultdict(list)
-    for tier in NodeTier.objects.filter(node_id__in=ids):
-        tiers[tier.node_id].append(tier)
-    sources: dict[UUID, list[SourceRow]] = defaultdict(list)
-    for source in SourceRow.objects.filter(node_id__in=ids).order_by("name", "dp_rank"):
-        sources[source.node_id].append(source)
-    numbers = [s.id for of in sources.values() for s in of]
-    refusals: dict[int, list[RefusalView]] = defaultdict(list)
-    for row in Refusal.objects.filter(source__in=numbers).order_by("-count"):
-        refusals[row.source].append(RefusalView(code=row.code, count=row.count, last_at=row.last_at, detail=row.detail))
-    with connections[FLEET_PLANE].cursor() as cursor:
-        cursor.execute(_HOLDINGS, (numbers,))
-        blocks = {(source, tier): count for source, tier, count in cursor.fetchall()}
-    return _Facts(
-        tiers,
-        sources,
-        {p.source: p for p in SourcePulse.objects.filter(source__in=numbers)},
-        {(m.source, m.tier): m for m in TierMark.objects.filter(source__in=numbers)},
-        blocks,
-        refusals,
-    )
-
-
-def _node(node: Node, facts: _Facts, now: datetime) -> NodeView:
+def _node(node: Any, facts: Facts, now: datetime) -> NodeView:
     sources = facts.sources[node.id]
     pulses = [p for s in sources if (p := facts.pulses.get(s.id))]
     heard = max((t for t in (node.last_heard_at, *(p.at for p in pulses)) if t), default=None)
@@ -160,17 +115,19 @@ def _node(node: Node, facts: _Facts, now: datetime) -> NodeView:
     )
 
 
-def _tiers(node: Node, facts: _Facts, stale: bool, now: datetime) -> list[TierView]:
+def _tiers(node: Any, facts: Facts, stale: bool, now: datetime) -> list[TierView]:
     declared = {t.tier: t for t in facts.tiers[node.id]}
     numbers = [s.id for s in facts.sources[node.id]]
-    held = {tier for source, tier in facts.blocks if source in numbers}
-    said = {tier for source, tier in facts.marks if source in numbers}
-    named = declared.keys() | held | said
-    return [_tier(tier, node, declared.get(tier), numbers, facts, stale, now) for tier in TIERS if tier in named]
+
+    def known(tier: str) -> bool:
+        places = [(n, tier) for n in numbers]
+        return tier in declared or any(p in facts.blocks or p in facts.marks for p in places)
+
+    return [_tier(tier, node, declared.get(tier), numbers, facts, stale, now) for tier in TIERS if known(tier)]
 
 
 def _tier(
-    tier: str, node: Node, declared: NodeTier | None, numbers: list[int], facts: _Facts, stale: bool, now: datetime
+    tier: str, node: Any, declared: Tier | None, numbers: list[int], facts: Facts, stale: bool, now: datetime
 ) -> TierView:
     """Fills of several sources of one node add up: each has its own arena."""
     marks = [m for n in numbers if (m := facts.marks.get((n, tier)))]
@@ -181,6 +138,8 @@ def _tier(
     # the owners of a lost node are retired: what it holds is not known, and must not read as nothing
     blocks = None if node.state in GONE or not numbers else sum(facts.blocks.get((n, tier), 0) for n in numbers)
     share = used / capacity if used is not None and capacity else None
+    reached = [p for n in numbers if (p := facts.peaks.get((n, tier))) is not None]
+    peak = max([*reached, *([] if share is None else [share])], default=None)
     return TierView(
         tier=tier,
         used_bytes=used,
@@ -190,21 +149,14 @@ def _tier(
         blocks=blocks,
         emulated=bool(declared and declared.emulated),
         encrypted=bool(declared and declared.encrypted),
-        state=_fill(share, high, stale),
+        state=fill_state(share, high, stale),
         age_ms=_ms(now, min((m.at for m in marks), default=None)),
         stale=stale,
+        peak=None if stale else peak,
     )
 
 
-def _fill(share: float | None, high: float | None, stale: bool) -> str:
-    if stale or share is None:
-        return "unknown"
-    if share >= FULL_SHARE:
-        return "full"
-    return "high" if high is not None and share > high else "ok"
-
-
-def _source(row: SourceRow, facts: _Facts, now: datetime) -> SourceView:
+def _source(row: Source, facts: Facts, now: datetime) -> SourceView:
     pulse = facts.pulses.get(row.id)
     heard = max((t for t in (row.last_frame_at, pulse.at if pulse else None) if t), default=None)
     return SourceView(
@@ -254,14 +206,14 @@ def _step(tier: str, nodes: list[NodeView]) -> LadderStep | None:
     )
 
 
-def _writer_at() -> datetime | None:
+def _writer_at(pulses: Iterable[Pulse]) -> datetime | None:
     """When the writers were last known to live: the one that was silent longest counts."""
-    pulses = dict(Pulse.objects.values_list("shard", "at"))
-    seen = [max((t for t in (s.seen_at, pulses.get(s.id)) if t), default=None) for s in Shard.objects.all()]
+    told = {p.shard: p.at for p in pulses}
+    seen = [max((t for t in (s.seen_at, told.get(s.id)) if t), default=None) for s in Shard.objects.all()]
     return None if not seen or None in seen else min(t for t in seen if t)
 
 
-def _numbers(nodes: list[NodeView], writer_at: datetime | None, now: datetime) -> Numbers:
+def _numbers(nodes: list[NodeView], pulses: list[Pulse], writer_at: datetime | None, now: datetime) -> Numbers:
     joined = [n for n in nodes if n.state != "joining"]
     complete = all(not n.stale and n.source_state in (None, "exact") for n in joined)
     blocks = sum(n.blocks or 0 for n in nodes)
@@ -272,7 +224,7 @@ def _numbers(nodes: list[NodeView], writer_at: datetime | None, now: datetime) -
             requests_per_s=None, hit_ratio=None, saved_ms_per_s=None, events_per_s=None, evictions_per_s=None,
             blocks=blocks, complete=False, as_of=writer_at,
         )  # fmt: skip
-    fresh = [p for p in Pulse.objects.all() if (now - p.at).total_seconds() <= WRITER_SECONDS]
+    fresh = [p for p in pulses if (now - p.at).total_seconds() <= WRITER_SECONDS]
     prompt = sum(p.prompt_tokens for p in fresh)
 
     def rate(name: str) -> float:

@@ -50,6 +50,8 @@ class TierView(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     age_ms: int | None
     stale: bool
+    peak: float | None = None
+    """Highest fill of the last minute, 0 to 1: a tier that works at its mark crosses it many times in one."""
 
     @property
     def share(self) -> float | None:

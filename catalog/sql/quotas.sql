@@ -2,12 +2,13 @@
 
 -- name: tenant_holdings
 -- What a tenant and its share groups hold by tier, exact at every commit. Rows of owners that are retired are void.
--- Joins by primary keys.
+-- Indexes: catalog_holding_tenant and the primary keys.
 SELECT o.tier, sum(h.blocks), sum(h.blocks * k.block_bytes)
   FROM catalog_holding h
   JOIN catalog_keyspace k ON k.id = h.keyspace
   JOIN catalog_owner o ON o.id = h.owner
- WHERE (h.tenant_id = %s OR k.namespace_id = ANY (%s)) AND h.blocks > 0 AND NOT o.retired
+ WHERE (h.tenant_id = %s
+        OR h.keyspace = ANY (ARRAY(SELECT s.id FROM catalog_keyspace s WHERE s.namespace_id = ANY (%s)))) AND h.blocks > 0 AND NOT o.retired
  GROUP BY o.tier
 
 -- name: nodes_unseen
@@ -52,12 +53,13 @@ UPDATE catalog_attempt SET told = %s, told_at = %s
 -- name: tenant_held
 -- What a tenant holds and what is in share groups that it is in, by namespace, node and tier; one row more than is
 -- looked at says that there are too many.
--- Joins by primary keys.
+-- Indexes: catalog_holding_tenant and the primary keys.
 SELECT k.digest, s.node_id, o.tier, sum(h.blocks * k.block_bytes)
   FROM catalog_holding h
   JOIN catalog_keyspace k ON k.id = h.keyspace
   JOIN catalog_owner o ON o.id = h.owner
   JOIN catalog_source s ON s.id = o.source_id
- WHERE (h.tenant_id = %s OR k.digest = ANY(%s)) AND h.blocks > 0 AND NOT o.retired
+ WHERE (h.tenant_id = %s
+        OR h.keyspace = ANY (ARRAY(SELECT x.id FROM catalog_keyspace x WHERE x.digest = ANY (%s)))) AND h.blocks > 0 AND NOT o.retired
  GROUP BY k.digest, s.node_id, o.tier
  LIMIT %s

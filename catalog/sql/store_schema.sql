@@ -65,6 +65,7 @@ CREATE TABLE catalog_holding (
     keyspace integer NOT NULL, owner integer NOT NULL, tenant_id uuid NOT NULL, blocks bigint NOT NULL,
     lo bigint NOT NULL, hi bigint NOT NULL, PRIMARY KEY (keyspace, owner)) WITH (fillfactor = 70);
 CREATE INDEX catalog_holding_owner ON catalog_holding (owner);
+CREATE INDEX catalog_holding_tenant ON catalog_holding (tenant_id);
 
 -- What each transaction changed, as absolute facts (catalog/index/facts.py). Keys do not compress.
 CREATE TABLE catalog_ledger (

@@ -190,7 +190,12 @@ def fills_words(rows: Sequence[Sequence[Any]]) -> str:
     """The history of a node's fills as one sentence."""
     parts = [
         _("%(tier)s between %(low)s and %(high)s, now %(now)s")
-        % {"tier": tier, "low": formats.share(low, 0), "high": formats.share(high, 0), "now": formats.share(now, 0)}
+        % {
+            "tier": tier,
+            "low": formats.share(low, 0),
+            "high": formats.share(high, 0),
+            "now": _("unknown") if now is None else formats.share(now, 0),
+        }
         for tier, low, _mean, high, now, _above in rows
         if low is not None
     ]

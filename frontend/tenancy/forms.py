@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 from django.db import transaction
 from django.http import QueryDict
 from django.utils.functional import Promise
+from django.utils.translation import get_language
 from django.utils.translation import gettext_lazy as _
 from rest_framework import exceptions
 
 from frontend.problems import problem as meaning
 from kvconsole.infra import keystore
-from kvconsole.infra.access import plane
+from kvconsole.infra.access import current_principal, plane
 from kvconsole.infra.rest import Problem, Strict
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ class Form:
     given: dict[str, Any] = field(default_factory=dict)
     errors: dict[str, Any] = field(default_factory=dict)
     details: dict[str, str] = field(default_factory=dict)
-    """What the service said of a field, in English, where there are no words for its code."""
+    """What the service said of a field, in English, where there are no words for its code and who asks is `told`."""
     code: str = ""
     detail: str = ""
     status: int = 200
@@ -70,20 +71,26 @@ class Form:
     def refuse(self, problem: Problem) -> None:
         """The refusal is shown: by the fields it names, and as a whole."""
         self.code, self.status = problem.code, problem.status_code
-        self.detail = "" if problem.text == problem.title else problem.text
+        self.detail = problem.text if problem.text != problem.title and told() else ""
         for error in problem.errors:
             self._say(_field(error["pointer"]), error["code"], error["detail"])
 
     def _say(self, name: str, code: str, detail: str) -> None:
         if name not in self.errors:
             self.errors[name] = FIELD_WORDS.get(code, OTHERWISE)
-            if code not in FIELD_WORDS:
+            if code not in FIELD_WORDS and told():
                 self.details[name] = detail
 
     def wrong(self, name: str, code: str) -> None:
         """One field cannot be read."""
         self.errors.setdefault(name, FIELD_WORDS[code])
         self.code, self.status = "validation-failed", 400
+
+
+def told() -> bool:
+    """Whether who asks is shown what services say in English: a tenant's people only where that is their language."""
+    who = current_principal()
+    return who is None or who.tenant_id is None or (get_language() or "en").startswith("en")
 
 
 def _field(pointer: str) -> str:

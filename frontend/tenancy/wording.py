@@ -95,6 +95,10 @@ INCOMPLETE: dict[str, Text] = {
     "block-size-unknown": _("the bytes of some hits are not known"),
     "shared-namespaces": _("hits in shared namespaces are not counted for any tenant"),
     "gap": _("events of a source were lost"),
+    "engine-events-lost": _("events of an engine were lost"),
+    "frames-missing": _("frames of a node were lost"),
+    "node-silent": _("a node was silent for a part of this time"),
+    "node-restarted": _("a node began anew, and what it had not told was lost"),
 }
 """Other reasons are those of sources (`frontend.wording.SOURCE_REASONS`)."""
 

@@ -45,20 +45,31 @@ def saved() -> dict[str, str]:
         found = json.loads(path.read_text())
     except FileNotFoundError:
         return {}
+    except OSError as e:
+        raise Failure(USAGE, f"{path}: {e.strerror}.") from None
     except ValueError:
         raise Failure(USAGE, f"{path} is damaged: log in again.") from None
+    if not isinstance(found, dict):
+        raise Failure(USAGE, f"{path} is damaged: log in again.")
     return {str(k): str(v) for k, v in found.items()}
 
 
 def save(url: str, token: str) -> Path:
-    """Address and token are kept, readable by this user alone."""
+    """Address and token are kept, readable by this user alone.
+
+    Raises:
+        Failure: there is no place where they can be.
+    """
     path = saved_path()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = path.with_suffix(".new")
-    part.unlink(missing_ok=True)
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump({"url": url, "token": token}, file)
-    part.replace(path)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part.unlink(missing_ok=True)
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump({"url": url, "token": token}, file)
+        part.replace(path)
+    except OSError as e:
+        raise Failure(USAGE, f"{path}: {e.strerror}; nothing was kept.") from None
     return path
 
 
@@ -67,8 +78,11 @@ class Client:
 
     def __init__(self, url: str, token: str) -> None:
         self.url, self.token = url.rstrip("/"), token
-        parsed = httpx.URL(self.url)
-        if parsed.scheme not in ("http", "https") or not parsed.host:
+        try:
+            parsed = httpx.URL(self.url)
+        except httpx.InvalidURL:
+            raise Failure(USAGE, f"{url!r} is no address of a console.") from None
+        if parsed.scheme not in ("http", "https") or not parsed.host or not 0 < (parsed.port or 80) < 65_536:
             raise Failure(USAGE, f"{url!r} is no address of a console.")
         if token and parsed.scheme == "http" and parsed.host not in ("127.0.0.1", "localhost", "::1"):
             raise Failure(USAGE, "A token is sent over https only, except to this machine itself.")
@@ -113,6 +127,8 @@ class Client:
             raise Failure(UNREACHABLE, f"{self.url} does not answer: {type(e).__name__}.") from None
         if answer.status_code >= 300:
             raise refusal(answer)
+        if answer.content and "json" not in answer.headers.get("Content-Type", ""):
+            raise Failure(FAILED, f"What answers at {self.url} is no KV Console.")
         return answer
 
     def pages(self, path: str, *, limit: int, params: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:

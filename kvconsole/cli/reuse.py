@@ -32,8 +32,8 @@ models.add_typer(rollout, name="rollout")
 Model = Annotated[str, typer.Argument(help="Name of the model")]
 Group = Annotated[str, typer.Argument(help="Its id")]
 Reason = Annotated[str, typer.Option(help="For the trail")]
-MOST = 100_000
-"""Adapters that are looked through for one digest."""
+MOST = 500
+"""Adapters of one digest that are looked at: one of each model that has it."""
 
 
 # --- models, epochs, adapters -----------------------------------------------------------
@@ -127,11 +127,8 @@ def adapters_show(
     model: Annotated[str | None, typer.Option(help="Where several models have it")] = None,
 ) -> None:  # fmt: skip
     """One adapter."""
-    found = [
-        one
-        for one in client(context).pages("/adapters", limit=MOST)
-        if one["digest"] == digest and model in (None, one["model"])
-    ]
+    known = client(context).pages("/adapters", limit=MOST, params={"digest": digest})
+    found = [one for one in known if model in (None, one["model"])]
     if not found:
         raise Failure(REFUSED, "not-found: No adapter that you may see has this digest.")
     if len(found) > 1:

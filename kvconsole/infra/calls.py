@@ -10,7 +10,6 @@ from functools import cache, wraps
 from typing import Any
 
 from django.conf import settings
-from django.db.models import QuerySet
 from django.utils.module_loading import import_string
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, inline_serializer
 from rest_framework import serializers
@@ -20,6 +19,7 @@ from rest_framework.response import Response
 from kvconsole.infra import lists
 from kvconsole.infra.access import principal_of
 from kvconsole.infra.rest import CODES, Problem, Strict, etag
+from kvconsole.infra.statements import Rows
 
 View = Callable[..., Any]
 LIST = (
@@ -112,22 +112,21 @@ def call(
 
 
 def page_of(
-    queryset: QuerySet[Any],
+    rows: Rows,
     request: Request,
     *,
-    key: Sequence[str],
     name: str,
     item: Callable[[Any], dict[str, Any]],
     views: Callable[[list[Any]], list[Any]] = list,
-    newest: bool = False,
+    filters: Mapping[str, Any] | None = None,
 ) -> Response:
-    """The answer with the page that was asked for; arguments as of `lists.paginate`.
+    """The answer with the page that was asked for; other arguments as of `lists.paginate`.
 
     Args:
         item: makes an item of a row.
         views: what all rows of the page become before, where they need a query together.
     """
-    page = lists.paginate(queryset, request, key=key, name=name, newest=newest)
+    page = lists.paginate(rows, request, name=name, filters=filters)
     items = [item(row) for row in views(page.items)]
     return Response({"items": items, "next": page.next, "prev": page.prev, "approximate_total": page.approximate_total})
 

@@ -6,25 +6,25 @@ is remembered for a moment, and for some seconds where it is long.
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from django.core import signing
 from django.db import connections
-from django.db.models import Model, Q, QuerySet
+from django.db.models import QuerySet
 from rest_framework.request import Request
 
 from kvconsole.infra.access import FLEET_PLANE, current_principal, plane
 from kvconsole.infra.rest import Problem
+from kvconsole.infra.statements import Rows
 
 DEFAULT, MOST = 50, 500
 COUNTED = 1_000
 """Rows that are counted one by one, where the statistics say little or would tell of others."""
 SHORT_SECONDS, LONG_SECONDS, REMEMBERED = 1.0, 10.0, 10_000
 """For so long the length of a list is remembered up to `COUNTED` and beyond, and of so many lists."""
-
-M = TypeVar("M", bound=Model)
 
 
 @dataclass(frozen=True)
@@ -54,51 +54,44 @@ def forget() -> None:
         _lengths.clear()
 
 
-def paginate(
-    queryset: QuerySet[M], request: Request, *, key: Sequence[str], name: str, newest: bool = False
-) -> Page:
+def paginate(rows: Rows, request: Request, *, name: str, filters: Mapping[str, Any] | None = None) -> Page:
     """The page that `?limit=` and `?cursor=` ask for, by keyset: rows that come or go meanwhile shift nothing.
 
     Args:
-        queryset: what may be seen.
-        key: names of the fields it is ordered by; together unique.
+        rows: what may be seen, and in which order.
         name: of the list; a cursor of another list is refused.
-        newest: the list begins with the greatest key.
+        filters: of the rows.
 
     Raises:
         Problem: out-of-range (limit) or cursor-invalid.
     """
-    limit, salt = _limit(request), _salt(request, name)
-    cursor, everything = _read_cursor(request.query_params.get("cursor", ""), salt), queryset
-    down = cursor.backwards != newest
-    order = [f"-{k}" for k in key] if down else list(key)
-    if cursor.values:
-        if len(cursor.values) != len(key):
-            raise Problem("cursor-invalid")
-        queryset = queryset.filter(_beyond(key, cursor.values, "lt" if down else "gt"))
-    rows = list(queryset.order_by(*order)[: limit + 1])
-    more, rows = len(rows) > limit, rows[:limit]
+    limit, salt, filters = _limit(request), _salt(request, name), filters or {}
+    cursor = _read_cursor(request.query_params.get("cursor", ""), salt)
+    if cursor.values and len(cursor.values) != len(rows.key):
+        raise Problem("cursor-invalid")
+    found = rows.page(filters, limit=limit + 1, backwards=cursor.backwards, behind=cursor.values)
+    more, found = len(found) > limit, found[:limit]
     if cursor.backwards:
-        rows.reverse()
+        found.reverse()
     before, after = (more, True) if cursor.backwards else (bool(cursor.values), more)
 
-    def at(row: M, backwards: bool) -> str:
-        return _write_cursor(_Cursor(backwards, [_plain(getattr(row, k)) for k in key]), salt)
+    def at(row: Any, backwards: bool) -> str:
+        return _write_cursor(_Cursor(backwards, [_plain(getattr(row, k)) for k in rows.key]), salt)
 
-    following = at(rows[-1], False) if rows and after else None
-    earlier = at(rows[0], True) if rows and before else None
-    total = len(rows) if following is None and earlier is None else _total(everything, salt)
-    return Page(rows, following, earlier, total)
+    following = at(found[-1], False) if found and after else None
+    earlier = at(found[0], True) if found and before else None
+    whole = following is None and earlier is None
+    return Page(found, following, earlier, len(found) if whole else _total(partial(rows.queryset, **filters), salt))
 
 
-def _total(queryset: QuerySet[M], salt: str) -> int | None:
+def _total(queryset: Callable[[], QuerySet[Any]], salt: str) -> int | None:
     """As `approximate_total`, a moment ago."""
     principal, now = current_principal(), time.monotonic()
     key = f"{salt}.{principal.subject if principal else ''}"
     known = _lengths.get(key)
     if known is not None and now < known[0]:
         return known[1]
-    total = approximate_total(queryset)
+    total = approximate_total(queryset())
     seconds = LONG_SECONDS if total is None or total > COUNTED else SHORT_SECONDS
     with _lock:
         if len(_lengths) >= REMEMBERED:
@@ -107,7 +100,7 @@ def _total(queryset: QuerySet[M], salt: str) -> int | None:
     return total
 
 
-def approximate_total(queryset: QuerySet[M]) -> int | None:
+def approximate_total(queryset: QuerySet[Any]) -> int | None:
     """About how many rows: exact up to `COUNTED`, beyond that what PostgreSQL's statistics say of the whole table.
 
     Where a filter or a tenant narrows the list, more than that is not known: statistics are of all tenants together.
@@ -122,14 +115,6 @@ def approximate_total(queryset: QuerySet[M]) -> int | None:
         table = queryset.model._meta.db_table
         cursor.execute("SELECT reltuples::bigint FROM pg_class WHERE oid = %s::regclass", [table])
         return max(counted, int(cursor.fetchone()[0]))
-
-
-def _beyond(key: Sequence[str], values: Sequence[Any], op: str) -> Q:
-    """Rows behind these values. That the first field is not before is said by itself: an index takes up from there."""
-    found = Q()
-    for i, name in enumerate(key):
-        found |= Q(**dict(zip(key[:i], values[:i], strict=True)), **{f"{name}__{op}": values[i]})
-    return found if len(key) == 1 else Q(**{f"{key[0]}__{op}e": values[0]}) & found
 
 
 def _plain(value: Any) -> Any:

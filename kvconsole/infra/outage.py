@@ -21,7 +21,7 @@ LATE_SECONDS = 10.0
 STOPPED = frozenset({"57P01", "57P02", "57P03"})
 """SQLSTATE of a server that shuts down, has crashed, or is starting."""
 
-POOL_LOG = "psycopg.pool"
+FOREIGN_HOST_LOG, POOL_LOG = "django.security.DisallowedHost", "psycopg.pool"
 """Logger of the pools that web processes share connections in; they try again by themselves, each with its own line."""
 
 _log = logging.getLogger("kvc.database")
@@ -100,6 +100,11 @@ class Quiet(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is written. The first one of an absence becomes the line that says so."""
+        if record.name == FOREIGN_HOST_LOG:  # anybody may send such a header: that is one line, and no trace
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
+            record.msg, record.args = str(record.msg).partition(" You may need to add")[0][:200], ()
+            record.exc_info = record.exc_text = None
+            return True
         exc = record.exc_info[1] if record.exc_info else _told_by_pool(record)
         if not is_absence(exc):
             # pages that say 503 because of it, and connections that a pool throws away, without an exception

@@ -36,6 +36,8 @@ def _database(role: str) -> dict[str, object]:
     said = "-c role=kv_owner" if role == "migrate" else "-c statement_timeout=15s"
     options: dict[str, object] = {"options": f"{said} -c timezone=UTC"}
     options |= {"connect_timeout": "5", **DB_SSL}  # a server that takes connections and says nothing is away too
+    if role != "tenant":  # what asks to be prepared is (`infra.statements`), and nothing else; Django prepares nothing
+        options["prepare_threshold"] = 2**31
     if DB_POOL:
         least = min(4, DB_POOL)  # made before they are needed
         options["pool"] = {"min_size": least, "max_size": DB_POOL, "timeout": 1.5}  # a page says within 2 s it is away
@@ -205,7 +207,7 @@ TASK_SENDER = "kvconsole.celery.send"
 """How an app wakes a worker without knowing Celery: called with a task's name and an id."""
 NAMESPACE_POLICY = "catalog.placing.node_policies"
 """Answers which tiers of a node may hold which namespaces; asked where a node renews its leases."""
-TENANT_FINDER = "tenants.selectors.tenant_id_named"
+TENANT_FINDER = "tenants.selectors.tenant_id_of"
 SUBJECT_FINDER = "tenants.accounts.selectors.subjects_named"
 """Answer which tenant a slug, and whose keys a log-in name means; asked where the log is searched."""
 APPROVAL_OWNERS = {"share_group": "tenants.approval_decided", "audit_retention": "audit.retention_decided"}

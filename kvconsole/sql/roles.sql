@@ -36,6 +36,7 @@ BEGIN
   EXECUTE format('REVOKE CREATE, TEMPORARY ON DATABASE %I FROM PUBLIC', current_database());
 END $$;
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+-- Locks of two numbers are the writers' of shards, of sessions and of transactions alike: none but kv_ingest takes one.
 -- All tenants are one role: it neither ends other sessions of its own, nor holds a lock beyond its transaction, nor
 -- leaves large objects for others, which belong to the role and not to a tenant.
 REVOKE EXECUTE ON FUNCTION
@@ -44,5 +45,7 @@ REVOKE EXECUTE ON FUNCTION
   pg_try_advisory_lock(bigint), pg_try_advisory_lock(integer, integer),
   pg_advisory_lock_shared(bigint), pg_advisory_lock_shared(integer, integer),
   pg_try_advisory_lock_shared(bigint), pg_try_advisory_lock_shared(integer, integer),
+  pg_advisory_xact_lock(integer, integer), pg_try_advisory_xact_lock(integer, integer),
+  pg_advisory_xact_lock_shared(integer, integer), pg_try_advisory_xact_lock_shared(integer, integer),
   lo_creat(integer), lo_create(oid), lo_from_bytea(oid, bytea) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION pg_try_advisory_lock(integer, integer) TO kv_ingest, kv_seq;

@@ -43,6 +43,8 @@ def discovered(sources: dict[str, Any], host: str) -> list[Endpoint]:
     Raises:
         ConfigError: the answer is not a map of ranks to endpoints.
     """
+    if not isinstance(sources, dict):
+        raise ConfigError("/kv_event_sources: not a map of ranks to endpoints")
     out = []
     for rank, source in sources.items():
         endpoint = source.get("endpoint") if isinstance(source, dict) else None

@@ -1,6 +1,8 @@
 """Reads of people, their tokens and their factors, for pages and REST; on the plane of the caller."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -9,7 +11,8 @@ from allauth.socialaccount.models import SocialAccount
 from django.db.models import Case, QuerySet, Value, When
 from django.utils import timezone
 
-from kvconsole.infra.sql import PLATFORM
+from kvconsole.infra.sql import PLATFORM, named
+from kvconsole.infra.statements import Rows, fetch
 from tenants.models import Token, User
 from tenants.services.token import OWNED_KINDS, UNUSED_DAYS
 
@@ -86,6 +89,16 @@ def people(*, tenant_id: UUID | None = None, fleet: bool = False, kind: str = ""
     return found.filter(kind=kind) if kind else found
 
 
+PEOPLE = Rows(
+    people,
+    columns=(
+        *("id", "username", "email", "kind", "roles", "tenant_id", "tenant__slug", "is_active", "password_initial"),
+        *("removed_at", "created_at", "last_login"),
+    ),
+    key=("username",),
+)
+
+
 def person(user_id: UUID) -> PersonView | None:
     """One person that the plane shows, removed or not."""
     user = User.objects.defer(*_HIDDEN).select_related("tenant").filter(id=user_id).first()
@@ -97,28 +110,39 @@ def subjects_named(username: str) -> list[str]:
     return [f"user:{user_id}" for user_id in User.objects.filter(username=username).values_list("id", flat=True)]
 
 
-def person_views(users: list[User]) -> list[PersonView]:
+def person_views(users: Sequence[User]) -> list[PersonView]:
     """The people as they are shown; one query for all their invitations."""
-    open_ = Token.objects.filter(kind="invite", holder__in=[str(u.id) for u in users], used_at=None, revoked_at=None)
-    invited = set(open_.values_list("holder", flat=True))
-    return [
-        PersonView(
-            id=u.id,
-            username=u.username,
-            email=u.email,
-            kind=u.kind,
-            roles=list(u.roles),
-            tenant_id=u.tenant_id,
-            tenant_slug=u.tenant.slug if u.tenant else "",
-            state=_state(u, str(u.id) in invited),
-            created_at=u.created_at,
-            last_login=u.last_login,
-        )
-        for u in users
-    ]
+    invited = _invited(users)
+    return [_person(u, u.tenant.slug if u.tenant else "", invited) for u in users]
 
 
-def _state(user: User, invited: bool) -> str:
+def person_row_views(rows: Sequence[Any]) -> list[PersonView]:
+    """As `person_views`, of rows of `PEOPLE`."""
+    invited = _invited(rows)
+    return [_person(u, u.tenant__slug or "", invited) for u in rows]
+
+
+def _invited(users: Sequence[Any]) -> frozenset[str]:
+    found = fetch(named("tenants")["invited"], [[str(u.id) for u in users]])
+    return frozenset(holder for (holder,) in found)
+
+
+def _person(user: Any, tenant_slug: str, invited: frozenset[str]) -> PersonView:
+    return PersonView(
+        id=user.id,
+        username=user.username,
+        email=user.email,
+        kind=user.kind,
+        roles=list(user.roles),
+        tenant_id=user.tenant_id,
+        tenant_slug=tenant_slug,
+        state=_state(user, str(user.id) in invited),
+        created_at=user.created_at,
+        last_login=user.last_login,
+    )
+
+
+def _state(user: Any, invited: bool) -> str:
     if user.removed_at is not None:
         return "removed"
     if not user.is_active:
@@ -132,6 +156,16 @@ def tokens_of(*, tenant_id: UUID, owner_id: UUID | None = None) -> QuerySet[Toke
     found = Token.objects.select_related("user", "tenant").defer("user__password", "user__lookalike", "secret_hash")
     found = found.filter(tenant_id=tenant_id, kind__in=OWNED_KINDS)
     return found.filter(user_id=owner_id) if owner_id else found
+
+
+TOKENS = Rows(
+    tokens_of,
+    columns=(
+        *("id", "kind", "name", "roles", "scopes", "cidr", "created_at", "expires_at", "last_used_at", "revoked_at"),
+        *("user_id", "user__username", "user__roles", "user__is_active"),
+    ),
+    key=("id",),
+)
 
 
 def ranked(tokens: QuerySet[Token], now: datetime) -> QuerySet[Token]:
@@ -150,32 +184,44 @@ def token(token_id: str, *, now: datetime | None = None) -> TokenView | None:
 def token_view(found: Token, now: datetime) -> TokenView:
     """The token as it is shown."""
     owner = found.user
+    known = (owner.id, owner.username, owner.roles, owner.is_active) if owner else None
+    return _token(found, known, found.tenant.slug if found.tenant_id != PLATFORM else "platform", now)
+
+
+def token_row_view(row: Any, tenant_slug: str, now: datetime) -> TokenView:
+    """As `token_view`, of a row of `TOKENS`."""
+    seen = row.user__username is not None  # an owner whom the plane does not show is none
+    known = (row.user_id, row.user__username, row.user__roles, row.user__is_active) if seen else None
+    return _token(row, known, tenant_slug, now)
+
+
+def _token(found: Any, owner: tuple[UUID, str, list[str], bool] | None, tenant_slug: str, now: datetime) -> TokenView:
     return TokenView(
         id=found.id,
         kind=found.kind,
         name=found.name,
-        owner_id=owner.id if owner else None,
-        owner=owner.username if owner else "",
+        owner_id=owner[0] if owner else None,
+        owner=owner[1] if owner else "",
         roles=list(found.roles),
-        effective_roles=sorted(set(found.roles) & set(owner.roles)) if owner else list(found.roles),
+        effective_roles=sorted(set(found.roles) & set(owner[2])) if owner else list(found.roles),
         scopes=list(found.scopes),
         cidr=found.cidr,
         created_at=found.created_at,
         expires_at=found.expires_at,
         last_used_at=found.last_used_at,
-        state=_token_state(found, now),
-        tenant_slug=found.tenant.slug if found.tenant_id != PLATFORM else "platform",
+        state=_token_state(found, owner is None or owner[3], now),
+        tenant_slug=tenant_slug,
     )
 
 
-def _token_state(found: Token, now: datetime) -> str:
+def _token_state(found: Any, owned: bool, now: datetime) -> str:
     if found.revoked_at is not None:
         return "revoked"
     if found.expires_at <= now:
         return "expired"
     if (found.last_used_at or found.created_at) <= now - timedelta(days=UNUSED_DAYS):
         return "unused"
-    return "active" if found.user is None or found.user.is_active else "owner-suspended"
+    return "active" if owned else "owner-suspended"
 
 
 def factors(user_id: UUID) -> Factors:

@@ -178,8 +178,9 @@ class Migration(migrations.Migration):
         *protect("tenants_epochbytes", operator=ALL),
         *protect("tenants_epochuse", tenant_may="SELECT, INSERT (tenant_id, model_id, epoch, adapter_digest, day, first_at,"
                  " last_at), UPDATE (last_at)", operator="SELECT, INSERT, UPDATE"),
-        *protect("tenants_sharegroup", tenant_may="SELECT, UPDATE (state, ended_at)", operator=ALL, ingest="SELECT",
-                 router="SELECT"),
+        *protect("tenants_sharegroup", tenant_may="SELECT (id, tenant_id, owner_slug, name, reason, residency, state,"
+                 " requested_at, expires_at, decided_at, ended_at), UPDATE (state, ended_at)", operator=ALL,
+                 ingest="SELECT", router="SELECT"),
         *protect("tenants_sharemember", tenant_may="SELECT, UPDATE (state)", operator=ALL, ingest="SELECT",
                  router="SELECT"),
         *tenant_keys("tenants_rollout", model=("model_id", "tenants_model")),

@@ -22,6 +22,7 @@ from tenants.reading.families import (
 from tenants.reading.groups import (
     GroupView,
     group_names,
+    group_rows,
     group_view,
     group_views,
     share_group,
@@ -49,6 +50,7 @@ __all__ = [
     "epochs_of",
     "explanation",
     "group_names",
+    "group_rows",
     "group_view",
     "group_views",
     "lineage",

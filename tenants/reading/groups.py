@@ -8,8 +8,10 @@ from uuid import UUID
 import msgspec
 from django.db.models import QuerySet
 
-from audit.approvals import approval_state, approvals
+from audit.approvals import approval_state, approvals_of
 from kvconsole.infra.access import FLEET_PLANE, plane
+from kvconsole.infra.sql import named
+from kvconsole.infra.statements import Rows, fetch
 from tenants.listing import NEWEST_FIRST, Listing, listing
 from tenants.models import ShareGroup, ShareMember
 
@@ -34,23 +36,34 @@ class GroupView(msgspec.Struct, frozen=True):
     approval_state: str
 
 
+_COLUMNS = ("id", "owner_slug", "name", "reason", "residency", "state", "requested_at", "expires_at", "decided_at",
+            "ended_at")  # fmt: skip
+_KEY = ("requested_at", "id")
+GROUPS = Rows(ShareGroup.objects.all, columns=(*_COLUMNS, *ShareGroup.STAFF_ONLY), key=_KEY)
+GROUPS_OF_TENANT = Rows(ShareGroup.objects.all, columns=_COLUMNS, key=_KEY)
+
+
+def group_rows() -> Rows:
+    """The groups that the current plane shows, with the columns that it may read."""
+    return GROUPS if plane() == FLEET_PLANE else GROUPS_OF_TENANT
+
+
 def group_view(group: ShareGroup, *, now: datetime) -> GroupView:
     """One group."""
     return group_views([group], now)[0]
 
 
-def group_views(groups: Sequence[ShareGroup], now: datetime) -> list[GroupView]:
-    """The groups; two queries for all their members and approvals."""
+def group_views(groups: Sequence[Any], now: datetime) -> list[GroupView]:
+    """The groups, or rows of `GROUPS`; two queries for all their members and approvals."""
     fleet = plane() == FLEET_PLANE
     members: dict[UUID, list[str]] = {}
-    for group_id, slug in ShareMember.objects.filter(group__in=groups).order_by("slug").values_list("group_id", "slug"):
+    for group_id, slug in fetch(named("tenants")["members"], [[g.id for g in groups]]):
         members.setdefault(group_id, []).append(slug)
-    asked = approvals().filter(kind="share_group", object_id__in=[str(g.id) for g in groups]) if fleet else ()
-    found = {approval.object_id: approval for approval in asked}
+    found = approvals_of("share_group", [str(g.id) for g in groups]) if fleet else {}
     return [_view(g, members.get(g.id, []), found.get(str(g.id)), fleet, now) for g in groups]
 
 
-def _view(group: ShareGroup, members: list[str], approval: Any, fleet: bool, now: datetime) -> GroupView:
+def _view(group: Any, members: list[str], approval: Any, fleet: bool, now: datetime) -> GroupView:
     over = group.state == "approved" and group.expires_at <= now
     return GroupView(
         id=group.id,

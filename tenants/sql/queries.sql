@@ -2,6 +2,15 @@
 -- Who is behind a log-in name, a session's user or a token; the function is the only one that sees all tenants.
 SELECT * FROM tenants_lookup(%s, %s, %s)
 
+-- name: invited
+-- Those of these people who have an invitation that is open. Index: tenants_token_holder.
+SELECT holder FROM tenants_token
+ WHERE kind = 'invite' AND holder = ANY(%s) AND used_at IS NULL AND revoked_at IS NULL
+
+-- name: members
+-- Whom these share groups name. Index: tenants_sharemember_group.
+SELECT group_id, slug FROM tenants_sharemember WHERE group_id = ANY(%s) ORDER BY slug
+
 -- name: namespaces
 -- What the other rooms need of a namespace. Joins by ids; the filter is added by the caller. A member of a share group
 -- sees the group's namespace, but not the row of the platform, whose it is.

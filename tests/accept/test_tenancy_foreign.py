@@ -39,7 +39,8 @@ ARM = 2000 if LONG else 150
 ALPHA, RUNS = 0.01, 3
 BY_ROLE = (401, 403, 405)
 TENANTS = frozenset({"tenant-admin", "tenant-member", "gateway", "node", ANY})
-SCOPES = ("*:read", "*:write", "people:manage", "people:destroy", "tokens:manage", "share-groups:destroy")
+SCOPES = ("*:read", "*:write", "people:manage", "people:destroy", "tokens:manage", "nodes:manage",
+          "share-groups:destroy")  # fmt: skip
 
 
 class Asker:

@@ -33,7 +33,8 @@ CHECKS = [
     response_schema_conformance,
 ]  # fmt: skip
 ALL_ROLES = ("viewer", "operator", "destructive-operator", "approver", "auditor")
-DESTROY = (*("people:manage", "people:destroy", "tokens:manage", "tenants:destroy", "share-groups:destroy"),)
+DESTROY = ("people:manage", "people:destroy", "tokens:manage", "nodes:manage", "tenants:destroy",
+           "share-groups:destroy")  # fmt: skip
 
 
 class Bearer(requests.auth.AuthBase):

@@ -63,7 +63,7 @@ def test_neither_key_nor_answer_can_be_read_from_the_table(caller):
 @committed
 def test_500_at_once_have_one_effect(caller):
     """20 threads, one key: one call has the effect; the others get its answer, or are told that it is at work."""
-    token, answers, start = caller("operator").token, [], threading.Barrier(20)
+    token, answers, start = caller("operator").bearer, [], threading.Barrier(20)
 
     def call():
         start.wait()

@@ -185,3 +185,13 @@ def test_models_name_the_columns_that_are_there():
         columns = ", ".join(f.column for f in model._meta.concrete_fields)
         with sql.connect(role) as c:
             c.execute(f"SELECT {columns} FROM {model._meta.db_table}")
+
+
+def test_the_router_has_nothing_of_the_audit_trail(db):
+    """Whoever routes neither reads what others did nor can say that it was done."""
+    with sql.connect("router") as c:
+        for attempt in ("SELECT event_id FROM audit_event", "SELECT body FROM audit_event_rest",
+                        "INSERT INTO audit_event (object_kind) VALUES ('node')",
+                        "SELECT nextval('audit_event_id_seq')"):  # fmt: skip
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                c.execute(attempt)

@@ -10,6 +10,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from kvconsole import apidocs
 from tenants import services
 from tests.catalog.ingest.conftest import planted, rig  # noqa: F401  (fixtures)
 from tests.catalog.ingest.rig import Rig, Sim, add, keys, plant_namespace, plant_node
@@ -44,12 +45,48 @@ def open_file(blob):
     return json.loads(blob[8 : 8 + length]), blob[8 + length :]
 
 
+def described(value, name):
+    """The value is what the description says: its fields all and no others, null only where it may be."""
+    _described(value, apidocs.description()["components"]["schemas"][name], name)
+
+
+def _described(value, shape, where):
+    if value is None:
+        assert shape.get("nullable") or any(s.get("enum") == [None] for s in _refs(shape)), where
+        return
+    shape = next((s for s in _refs(shape) if s.get("enum") != [None]), shape)
+    if "properties" in shape:
+        assert set(value) == set(shape["properties"]) == set(shape["required"]), where
+        for key, inner in shape["properties"].items():
+            _described(value[key], inner, f"{where}.{key}")
+    elif "additionalProperties" in shape:
+        assert value, where
+        for key, inner in value.items():
+            _described(inner, shape["additionalProperties"], f"{where}.{key}")
+    elif shape["type"] == "array":
+        assert value, where
+        for inner in value:
+            _described(inner, shape["items"], f"{where}[]")
+    else:
+        kinds = {"string": str, "integer": int, "boolean": bool, "number": (int, float)}
+        assert isinstance(value, kinds[shape["type"]]), where
+        assert value in shape.get("enum", [value]), where
+
+
+def _refs(shape):
+    """The components that the shape may be."""
+    schemas = apidocs.description()["components"]["schemas"]
+    parts = [shape, *shape.get("allOf", []), *shape.get("oneOf", [])]
+    return [schemas[p["$ref"].rpartition("/")[2]] for p in parts if "$ref" in p]
+
+
 def test_the_pictures(fleet):
     token = services.token_issue("service", roles=["viewer"])[1]
     tiles = get("map/tiles", token).json()
     assert tiles["nodes"]["n1"]["tiers"]["hbm"]["used"] == 400
     assert tiles["nodes"]["n1"]["tiers"]["dram"]["used"] is None
     assert tiles["fleet"]["numbers"]["blocks"] == 3
+    described(tiles, "TilesOut")
 
     answer = get("map/heat.bin?metric=hits&layer=auto&rows=512", token)
     assert answer["Content-Type"] == "application/octet-stream"
@@ -68,6 +105,7 @@ def test_the_pictures(fleet):
     marks = get("watermarks?node=n1&tier=hbm", token).json()
     assert [s["used_bytes"] for s in marks["items"] if s["used_bytes"] is not None][:1] == [400]
     assert marks["items"][0]["used_bytes"] is None
+    described(marks, "WatermarksOut")
 
     for wrong in (
         "map/heat.bin?metric=money",

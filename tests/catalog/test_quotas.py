@@ -4,10 +4,12 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
+from django.db import connection
 
 from audit.models import Event
 from catalog.quotas import capacities, guarantees, quota_set, quota_view
 from kvconsole.infra.rest import Problem
+from kvconsole.infra.sql import named
 from kvcore.quotas import BYTES_MAX
 from tenants.placing import tenants_with_arena
 from tests.tenants.making import a_tenant
@@ -58,3 +60,14 @@ def test_an_arena_is_guaranteed_a_part_by_itself():
     assert guarantees("hbm", {tenant.id: (30, 0)}, arenas, 800)[tenant.id] == 30
     assert guarantees("hbm", {tenant.id: (None, 300), A: (None, 5), B: (9, 0)}, {}, 800) == {tenant.id: 300, A: 5}
     assert capacities() == {}
+
+
+@pytest.mark.parametrize(("name", "more"), [("tenant_holdings", ()), ("tenant_held", (9,))])
+def test_what_a_tenant_holds_is_found_by_an_index(name, more):
+    """However much others hold: the empty tables of a test would be read whole, so that is forbidden here."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_mergejoin = off")
+        cursor.execute(f"EXPLAIN {named('catalog', 'quotas.sql')[name]}", (A, [], *more))
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "Index Scan on catalog_holding_tenant" in plan, plan
+    assert "Seq Scan on catalog_holding" not in plan

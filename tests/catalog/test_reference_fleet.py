@@ -15,7 +15,7 @@ from django.db import connections, transaction
 from audit.services import record
 from catalog.models import Node
 from catalog.reference_fleet import ReferenceFleet
-from catalog.replay import NodeUnreachable, Outcome
+from catalog.replay import NodeUnreachable, Outcome, Totals, replay
 from catalog.trace import TraceRequest
 from kvcore.messages import Ticket, ticket_refusal
 from tenants.services import epoch_create, model_register, namespace_resolve, tenant_create
@@ -116,11 +116,15 @@ def test_a_request_carries_a_ticket_that_its_node_accepts(engine, node) -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        ((409, b'{"code":"lease-over"}'), "lease-over"),
-        ((500, b""), "n1"),
+        ((409, b'{"code":"lease-over"}'), r"^n1: the node has no keys .*\(lease-over, docs/problems/lease-over.md\)$"),
+        ((500, b""), "^n1: it answered with status 500$"),
+        ((500, b'["code"]'), "^n1: it answered with status 500$"),
         ((200, b"\xc1"), "DecodeError"),
         ((200, msgspec.msgpack.encode({"results": []})), "IndexError"),
-        ((200, msgspec.msgpack.encode({"results": [{"code": "over-capacity"}]})), "over-capacity"),
+        ((200, msgspec.msgpack.encode(["results"])), "TypeError"),
+        ((200, msgspec.msgpack.encode({"results": ["taken"]})), "AttributeError"),
+        ((200, msgspec.msgpack.encode({"results": [{"code": "residency"}]})), r"in another one \(residency, docs/"),
+        ((200, msgspec.msgpack.encode({"results": [{"code": "odd"}]})), r"it did not take the request \(odd\)"),
     ],
 )
 def test_what_a_node_does_not_take_is_unreachable_and_says_why(engine, node, answer, why) -> None:
@@ -166,3 +170,35 @@ def test_placement_obeys_isolation_and_residency(engine, node) -> None:
     assert placed() == []
     change(residency="eu")
     assert placed() == ["n1"]
+
+
+def test_a_replay_sends_a_tenant_with_a_residency_to_nodes_of_its_region_only(engine, node):
+    """Each node has an engine of its own; the tenant without a residency goes to both."""
+    far = Engine()
+    try:
+        place = {"region": "us", "state_since": NOW, "created_at": NOW, "enrolled_at": NOW}
+        with audited():
+            Node.objects.create(name="n2", state="ready", agent_url=far.url, **place)
+        tenant_create(slug="bound", name="Bound", classes=["internal"], residency="eu")
+        totals = driven([TraceRequest(at_ms=i, input_length=600, output_length=0, hash_ids=[i, i + 1], tenant=tenant)
+                         for i in range(20) for tenant in ("acme", "bound")])  # fmt: skip
+        assert (totals.done, totals.failed, totals.refusals) == (40, 0, {})
+        bound = bytes(namespace_resolve(tenant="bound", model="toy").digest)
+        assert [sent["ticket"]["ns"] for sent in engine.seen].count(bound) == 20
+        assert {sent["ticket"]["ns"] for sent in far.seen} == {
+            bytes(namespace_resolve(tenant="acme", model="toy").digest)
+        }
+    finally:
+        far.server.shutdown()
+        far.server.server_close()
+
+
+def driven(requests: list[TraceRequest]) -> Totals:
+    async def go():
+        async with httpx.AsyncClient(trust_env=False) as client:
+            try:
+                return await replay(requests, ReferenceFleet(tenant="acme", model="toy", client=client), speed=None)
+            finally:
+                await sync_to_async(connections.close_all)()
+
+    return asyncio.run(go())

@@ -112,6 +112,25 @@ def test_the_fleet_while_all_is_well_and_after_a_node_falls_silent(planted, rig)
     assert away.answer[0].code == "writer-away"
 
 
+def test_a_tier_that_works_at_its_mark_is_one_alert_that_stands(planted, rig):
+    """It is filled above the mark and evicts below it again and again; a minute after the last time all is well."""
+    sim = Sim(plant_node(planted, "n1"))
+    rig.tick(1.1)
+    slot(rig)
+    seen = []
+    for used in (950, 600, 940, 600, 600, 600):
+        rig.send(sim.node, sim.frame(mark(used)), step=0)
+        for _ in range(4):
+            rig.batch((sim.node, sim.beat()), step=3.5)
+            seen.append([(a.code, a.params["share"], a.params["peak"]) for a in selectors.alerts(now=at(rig))])
+    assert [code for ((code, _share, _peak),) in seen[4:]] == ["tier-high"] * 20, "once a column is closed it stands"
+    assert {share for ((_code, share, _peak),) in seen[4:]} == {0.6, 0.94}, "and says what is so now"
+    assert {peak for ((_code, _share, peak),) in seen[4:]} <= {0.95, 0.94}
+    for _ in range(25):
+        rig.batch((sim.node, sim.beat()), step=3.5)
+    assert selectors.alerts(now=at(rig)) == []
+
+
 def test_states_refusals_and_sources_of_a_node(planted, rig):
     ns, sim = plant_namespace(planted, "repo"), Sim(plant_node(planted, "n1"))
     rig.tick(1.1)

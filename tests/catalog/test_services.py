@@ -66,6 +66,7 @@ def test_an_enrolment_token_works_once_and_for_15_minutes(signer, far):
     [
         ({"public_key": b"short"}, "public-key-invalid"),
         ({"agent_url": "http://10.1.1.1"}, "agent-url-refused"),
+        ({"name": "m"}, "node-name-mismatch"),
         ({"tiers": []}, "validation-failed"),
         ({"tiers": [*TIERS, TIERS[0]]}, "validation-failed"),
         ({"tiers": [{**TIERS[0], "tier": "tape"}]}, "validation-failed"),

@@ -97,6 +97,54 @@ def test_no_page_scrolls_sideways(visit, path, language):
         assert wide[0] <= wide[1], f"{path} at {width}: {wide}"
 
 
+@pytest.mark.parametrize("path", ["/", "/map", "/nodes/fra-p2"])
+def test_a_very_wide_page_is_used_to_its_end(visit, path):
+    one = visit(width=3840)
+    settle(one, path)
+    right = one.page.evaluate(
+        "Math.max(...[...document.querySelectorAll('main .panel')].map((e) => e.getBoundingClientRect().right))"
+    )
+    assert 3800 <= right <= 3840
+    charts = one.page.evaluate(
+        "[...document.querySelectorAll('main .chart')].map((e) => e.clientWidth / e.clientHeight)"
+    )
+    assert all(ratio < 12 for ratio in charts), f"a chart is a ribbon: {charts}"
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_what_a_node_did_not_report_is_veiled_and_joined_by_no_line(visit, theme):
+    """The planted node has said nothing for three minutes, forty minutes ago."""
+    one = visit(theme=theme)
+    settle(one, "/nodes/fra-p2")
+    drawn = one.page.evaluate(
+        """(() => { const host = document.querySelector('[data-fills]'), [veil, ...tiers] = host.data;
+        const ms = (text) => Date.parse(text), hole = [ms(veil.x[0]), ms(veil.x[2])];
+        const paths = [...host.querySelectorAll('.scatterlayer .lines path')].map((p) => p.getAttribute('d'));
+        return {hole: (hole[1] - hole[0]) / 1000, pattern: host.querySelectorAll('pattern').length,
+          within: tiers.map((t) => t.x.filter((x, i) => ms(x) > hole[0] && ms(x) < hole[1] && t.y[i] !== null).length),
+          drawn: paths.reduce((n, d) => n + d.split('M').length - 1, 0),
+          legend: !document.querySelector('[data-veiled]').hidden}; })()"""
+    )
+    assert 180 <= drawn["hole"] <= 200
+    assert drawn["pattern"] >= 1
+    assert drawn["within"] == [0] * 5
+    assert drawn["drawn"] >= 2 * 5, "each of the five lines is in pieces"
+    assert drawn["legend"]
+
+
+def test_time_in_which_a_page_heard_nothing_is_a_gap_too(visit):
+    one = visit()
+    settle(one, "/nodes/fra-p2")
+    values = one.page.evaluate(
+        """async () => { const loaded = performance.getEntriesByType('resource').map((e) => e.name);
+        const { fills } = await import(loaded.find((name) => name.includes('js/charts')));
+        const one = fills.series[0]; one.t = one.t.map((t) => t - 120); fills.latest = 0;
+        fills.add({[one.tier]: {used: 1, capacity: 2, state: 'ok'}}); return one.full.slice(-3); }"""
+    )
+    assert values[0] is not None
+    assert values[1:] == [None, 50]
+
+
 @pytest.mark.parametrize("path", [*PAGES, "/login", "/nothing-of-that-name"])
 def test_a_chinese_page_has_no_english_words(visit, path):
     one = visit(language="zh-hans", user=path != "/login")

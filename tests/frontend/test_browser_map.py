@@ -1,5 +1,7 @@
 """The heat map in a real browser: picture, crosshair, pin, filter, states."""
 
+import json
+import re
 import struct
 
 import pytest
@@ -10,6 +12,36 @@ HEAD = (
     b' "scale": {"kind": "symlog", "max": 1, "linear": 1}, "honesty": [], "as_of": null}'
 )
 EMPTY = b"KVH1" + struct.pack("<I", len(HEAD)) + HEAD
+NAMES = ("a-tenant-of-a-long-name", "mixture-of-experts-480b·1", "repository-of-everything/pfx_0123abcd")
+"""Of tenant, model and family; none of them fits where it is shown."""
+
+
+def planted_map(rows: list[tuple[str, list[int]]], metric: str = "hits", top: int = 1 << 15) -> bytes:
+    """heat.bin with these rows, `(kind, levels)`, on a scale that ends at `top`."""
+    tenant, model, family = NAMES
+    head = json.loads(HEAD) | {"metric": metric, "scale": {"kind": "symlog", "max": top, "linear": 1}}
+    head["columns"] = [1_800_000_000 + 10 * i for i in range(len(rows[0][1]))]
+    head["rows"] = [
+        {
+            "id": f"{n:016x}", "kind": kind, "tenant": tenant, "model": model, "namespace": "", "tier": None,
+            "family": "pfx_0123abcd" if kind == "family" else "", "label": family, "merged": 0,
+        }
+        for n, (kind, _levels) in enumerate(rows)
+    ]  # fmt: skip
+    text = json.dumps(head).encode()
+    return b"KVH1" + struct.pack("<I", len(text)) + text + b"".join(bytes(levels) for _kind, levels in rows)
+
+
+def shown(visit, body: bytes, query: str = "", ready: str = "'ready'", **options):
+    """The map with this picture."""
+    one = visit(**options)
+    answer = {"content_type": "application/octet-stream", "body": body}
+    one.page.route("**/heat.bin*", lambda route: route.fulfill(**answer))
+    one.go(f"/map{query}")
+    one.wait(f"document.documentElement.dataset.heat === {ready}")
+    return one
+
+
 READY = "document.documentElement.dataset.heat === 'ready'"
 
 
@@ -73,6 +105,83 @@ def test_arrows_move_and_enter_pins(heat):
     assert page.inner_text("[data-card-name]") == name, "the address restores the pinned row"
 
 
+@pytest.mark.parametrize(("row", "column"), [(3, 40), (21, 200), (11, 359)])
+def test_a_click_pins_the_cell_under_the_pointer(heat, row, column):
+    page = heat.page
+    at = page.evaluate(
+        """([r, c]) => { const b = kvcHeat.bands[r], w = kvcHeat.width / kvcHeat.matrix.width;
+        kvcHeat.plane.scrollIntoView({block: 'center'}); const box = kvcHeat.canvas.getBoundingClientRect();
+        return {x: box.left + (c + .5) * w, y: box.top + b.y + b.h / 2, id: b.data.id, name: b.data.label}; }""",
+        [row, column],
+    )
+    page.mouse.click(at["x"], at["y"])
+    assert page.evaluate("[kvcHeat.pin.r, kvcHeat.pin.id]") == [row, at["id"]]
+    assert abs(page.evaluate("kvcHeat.pin.c") - column) <= 1, "a column is as narrow as two pixels"
+    page.mouse.move(5, 5)
+    page.evaluate("document.body.dispatchEvent(new Event('kvc:refresh')); kvcHeat.load(true)")
+    heat.wait("!kvcHeat.host.hasAttribute('aria-busy')")
+    page.wait_for_timeout(500)
+    assert page.evaluate("[kvcHeat.pin.r, kvcHeat.pin.id]") == [row, at["id"]], "another picture of it changes no pin"
+    if at["name"]:
+        assert page.inner_text("[data-card-name]") == at["name"]
+    assert f"pin={at['id']}" in page.url
+
+
+def test_colours_are_spread_over_what_is_shown_and_the_legend_says_which(visit):
+    """All figures are in one decade at the upper end of the scale, as they are on a busy fleet."""
+    one = shown(visit, planted_map([("family", [160] * 12), ("family", [190] * 12), ("family", [0] * 6 + [215] * 6)]))
+    pale, mean, dark = pixel(one, 0, 3), pixel(one, 1, 3), pixel(one, 2, 9)
+    assert sum(abs(a - b) for a, b in zip(pale, dark, strict=True)) > 400
+    assert sum(abs(a - b) for a, b in zip(pale, mean, strict=True)) > 120
+    values = one.page.evaluate("[160, 190, 215].map((level) => kvcHeat.matrix.lookup[level])")
+    ends = [one.page.evaluate(f"kvcHeat.painter.valueAt(kvcHeat.matrix, {x})") for x in (0, 1)]
+    assert ends[0] == pytest.approx(values[0], rel=0.01)
+    assert ends[1] == pytest.approx(values[2], rel=0.01)
+    said = [one.page.inner_text(f"[data-scale-{end}]") for end in ("low", "top")]
+    assert [re.sub(r"[^\d.]", "", text) for text in said] == [f"{values[0]:.0f}", f"{values[2] / 1000:.2f}"]
+    one.page.click("[data-bright='1']")
+    assert one.page.evaluate("kvcHeat.painter.valueAt(kvcHeat.matrix, 1)") == pytest.approx(
+        values[2] / 2**0.5, rel=0.01
+    )
+    assert one.page.inner_text("[data-scale-top]").startswith("≥ ")
+
+
+def test_equal_figures_do_not_become_a_storm_of_colours(visit):
+    one = shown(visit, planted_map([("family", [200, 201] * 6)]))
+    assert sum(abs(a - b) for a, b in zip(pixel(one, 0, 0), pixel(one, 0, 1), strict=True)) < 40
+
+
+def test_new_prompts_are_there_only_where_they_say_something(visit):
+    rows = [("family", [150] * 12), ("new", [0] * 12)]
+    one = shown(visit, planted_map(rows))
+    assert one.page.evaluate("kvcHeat.bands.map((b) => b.data.kind)") == ["family"]
+    assert one.page.locator("[data-heat-table] tbody tr").count() == 1
+    rows = [("family", [0] * 12), ("new", [150] * 12)]
+    one = shown(visit, planted_map(rows, "misses"), "?metric=misses")
+    assert one.page.evaluate("kvcHeat.bands.map((b) => b.data.kind)") == ["family", "new"]
+    one = shown(visit, planted_map([("new", [0] * 12)]), ready="'empty'")
+    assert not one.page.is_visible(".heat")
+
+
+@pytest.mark.parametrize("width", [390, 1440, 3840])
+def test_names_beside_the_map_end_before_the_next_column(visit, width):
+    one = shown(visit, planted_map([("family", [150] * 12)] * 6), width=width)
+    boxes = one.page.evaluate(
+        """(() => { const of = (s) => [...document.querySelectorAll(s)].map((e) => e.getBoundingClientRect());
+        return {g1: of('.axis .g1 text'), g2: of('.axis .g2 text'), names: of('.axis > text'),
+          b1: of('.axis .g1 .bracket'), b2: of('.axis .g2 .bracket'), plane: of('.plane')}; })()"""
+    )
+    assert boxes["names"]
+    assert all(name["right"] <= boxes["plane"][0]["left"] for name in boxes["names"])
+    if width == 390:
+        assert not boxes["g1"] + boxes["g2"]
+        return
+    for texts, brackets, following in (("g1", "b1", "g2"), ("g2", "b2", "names")):
+        assert boxes[texts]
+        assert all(t["right"] <= b["left"] for t in boxes[texts] for b in boxes[brackets])
+        assert all(b["right"] <= f["left"] for b in boxes[brackets] for f in boxes[following])
+
+
 def test_the_filter_names_what_it_hides(heat):
     page = heat.page
     page.fill("[data-filter]", "borealis")
@@ -81,7 +190,21 @@ def test_the_filter_names_what_it_hides(heat):
     assert page.is_visible("[data-heat-state=filtered]")
     assert "nothing has this name" in page.inner_text("[data-filter-words]")
     page.click("[data-filter-drop]")
-    assert page.is_visible("[data-heat]")
+    assert page.is_visible(".heat")
+
+
+def test_a_pinned_row_that_is_filtered_away_is_pinned_again_when_it_is_back(heat):
+    """No other row takes its place for good, and meanwhile the card says that what it shows is not what was pinned."""
+    page = heat.page
+    pinned = page.evaluate("kvcHeat.cursor = {r: 5, c: 100}; kvcHeat.setPin(); kvcHeat.pin.id")
+    assert not page.is_visible("[data-card-gone]")
+    page.fill("[data-filter]", "borealis")
+    assert page.evaluate("kvcHeat.pin.id") != pinned
+    assert page.is_visible("[data-card-gone]")
+    assert f"pin={pinned}" in page.url
+    page.fill("[data-filter]", "")
+    assert page.evaluate("[kvcHeat.pin.r, kvcHeat.pin.id]") == [5, pinned]
+    assert not page.is_visible("[data-card-gone]")
 
 
 def test_the_table_has_the_rows_of_the_picture(heat):

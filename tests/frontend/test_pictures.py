@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from catalog.selectors import EvictionRow, Sample, TokenRow
 from frontend import pictures
+from frontend.templatetags.fleet import fills_words
 
 UNTIL = datetime(2026, 11, 29, 14, 0, tzinfo=UTC)
 SINCE = UNTIL - timedelta(hours=1)
@@ -85,6 +86,13 @@ def test_fills_keep_gaps_and_the_table_says_how_long_above_the_mark():
     assert drawn[0]["full"] == [50.0, None, 95.0]
     assert drawn[0]["high"] == 0.9
     assert pictures.fill_rows(history) == [["hbm", 0.5, 0.725, 0.95, 0.95, 0.5], ["ssd", None, None, None, None, None]]
+
+
+def test_now_is_unknown_where_the_last_time_was_not_reported():
+    history = {"hbm": [sample(0, 500), sample(1, 950), sample(2, None)]}
+    rows = pictures.fill_rows(history)
+    assert rows == [["hbm", 0.5, 0.725, 0.95, None, 0.5]]
+    assert fills_words(rows) == "hbm between 50 % and 95 %, now unknown"
 
 
 def test_ticks_have_dates_where_the_time_is_long():

@@ -21,7 +21,8 @@ def test_the_answer_says_the_statements_in_their_order():
     text = sentences.answer(ANSWERS)
     assert text == (
         '<b>3 of 4 nodes report.</b> <a href="/nodes/a1">a1</a> has been silent for 11 min.'
-        ' <a href="/nodes/b1">b1</a> and <a href="/nodes/c1">c1</a> are above the high mark on dram.'
+        ' <a href="/nodes/b1">b1</a> and <a href="/nodes/c1">c1</a> went above the high mark on dram'
+        " in the last minute."
     )
 
 
@@ -67,7 +68,8 @@ def test_what_comes_from_outside_is_escaped():
         ("source-recovering", {"reason": "gap"}, "Frames are missing"),
         ("source-degraded", {"reason": "hashes-over-tokens"}, "more hashes than tokens"),
         ("source-unlisted", {}, "cannot list"),
-        ("tier-high", {"tier": "dram", "share": 0.912}, "91.2 % used"),
+        ("tier-high", {"tier": "dram", "share": 0.912}, "91.2 % used."),
+        ("tier-full", {"tier": "dram", "share": 0.6, "peak": 1.0}, "60.0 % used now, up to 100.0 %."),
         ("refused", {"count": 17}, "17 items so far"),
         ("writer-away", {}, "Nothing is lost"),
     ],

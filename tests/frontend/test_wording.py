@@ -11,6 +11,7 @@ from catalog.ingest.sources import REPAIRABLE
 from catalog.models.fleet import NODE_ROLES, NODE_STATES
 from catalog.models.pictures import METRICS
 from frontend import wording
+from frontend.tenancy.wording import INCOMPLETE
 from kvcore.blocks import TIERS
 from kvcore.events import GAPS, REASONS
 
@@ -43,3 +44,12 @@ def test_scripts_get_every_phrase_they_ask_for(language):
         asked |= {m for m in re.findall(r"\bt\(\s*'([a-z_]+)'", script.read_text())}
     assert asked - {"theme_"} <= words.keys()
     assert all(words.values())
+
+
+def test_every_reason_for_which_use_was_not_counted_has_words():
+    """Codes that the writer notes (`days.gap`), and a tenant's people read."""
+    noted = set()
+    for path in (Path(__file__).parents[2] / "catalog" / "ingest").glob("*.py"):
+        noted |= set(re.findall(r'days\.gap\([^"]*"([a-z-]+)"\)', path.read_text()))
+    assert {"node-restarted", "frames-missing"} <= noted
+    assert noted <= INCOMPLETE.keys()

@@ -125,3 +125,20 @@ def test_cleaning_leaves_alone_what_another_session_uses(tmp_path: Path) -> None
         assert sorted(p.name for p in (tmp_path / "home").iterdir()) == ["pg-1", "pg-2", "wheel"]
     devserver.remove_unused(tmp_path / "home")
     assert not (tmp_path / "home").exists()
+
+
+def test_the_environment_is_that_of_a_console_that_runs(tmp_path: Path, capsys) -> None:
+    state = tmp_path / "dev"
+    asked = ["--state", str(state), "--env"]
+    assert devserver.main(asked) == 1
+    assert not state.exists()
+    with only_one(state):
+        assert devserver.main(asked) == 1
+        (state / "env").write_text("export KVC_DB_HOST=127.0.0.1\n")
+        assert devserver.main(asked) == 0
+    assert devserver.main(asked) == 1  # what an earlier one left is nobody's
+    said = capsys.readouterr()
+    assert said.out.strip() == "export KVC_DB_HOST=127.0.0.1"
+    first, second, third = said.err.strip().splitlines()
+    assert first == third == f"no console runs from {state}: start one with `make up`"
+    assert "is starting" in second

@@ -145,3 +145,14 @@ def test_production_pages_do_not_start_without_key_store_and_metrics_token(monke
     with pytest.raises(ImproperlyConfigured) as e:
         plumbing.refuse_bad_start()
     assert [line.split()[0] for line in str(e.value).splitlines()] == ["KVC_KEYSTORE_DIR", "KVC_METRICS_TOKEN"]
+
+
+@pytest.mark.parametrize(("peer", "believed"), [("10.9.0.1", True), ("192.0.2.7", False), ("", False)])
+def test_only_trusted_proxies_say_that_a_request_was_encrypted(
+    settings, client: Client, peer: str, believed: bool
+) -> None:
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    settings.SECURE_SSL_REDIRECT, settings.TRUSTED_PROXIES = True, ["10.9.0.0/16"]
+    answer = client.get("/login", headers={"x-forwarded-proto": "https"}, REMOTE_ADDR=peer)
+    assert answer.status_code == (200 if believed else 301)
+    assert ("strict-transport-security" in answer.headers) == (believed and bool(settings.SECURE_HSTS_SECONDS))

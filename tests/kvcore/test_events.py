@@ -71,6 +71,35 @@ def test_keys_may_come_as_lists() -> None:
     assert code({**ADD, "keys": [[[1]]]}) == "nesting"
 
 
+ITEMS = {item["k"]: item for item in GOOD}
+
+
+@pytest.mark.parametrize("kind", sorted(ITEMS))
+def test_an_unknown_field_is_passed_over_unless_it_is_nested_too_deep(kind: str) -> None:
+    good = ITEMS[kind]
+    assert good["k"] == kind
+    for extra in (1, None, "x", b"x", [1], {"a": 1}, [[]], {"a": {}}, {1: 2}):
+        assert decode_item(pack({**good, "later": extra})) == decode_item(pack(good))
+    for deep in ([[1]], [[[]]], {"a": [1]}, {"a": {"b": {}}}, {1: [[2]]}):
+        assert code({**good, "later": deep}) == "nesting"
+        assert code({"later": deep, **good}) == "nesting"
+        both = [msgspec.Raw(pack(good)), msgspec.Raw(pack({**good, "later": deep}))]
+        first, second = ev.decode_items(both)
+        assert first == decode_item(pack(good))
+        assert isinstance(second, Refused)
+        assert second.code == "nesting"
+    raw = pack({**good, "later": 0})[:-1] + b"\x91" * 100_000 + b"\x01"
+    assert code(raw) == "nesting"
+    assert code({**good, 7: 1}) == "wrong-type"
+
+
+def test_lists_of_keys_and_unknown_fields_come_together() -> None:
+    assert decode_item(pack({**ADD, "keys": [k(1), k(2)], "later": 1})) == decode_item(pack(ADD))
+    assert code({**ADD, "keys": [k(1), b"short"], "later": 1}) == "bad-keys"
+    assert code({**ADD, "tier": 7, "later": 1}) == "wrong-type"
+    assert code({**ADD, "k": "dance", "later": 1}) == "unknown-item"
+
+
 def test_too_many_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ev, "KEYS_MAX", 2)
     monkeypatch.setattr(items, "KEYS_MAX", 2)

@@ -1,3 +1,5 @@
+import math
+
 import msgspec
 import pytest
 
@@ -44,6 +46,24 @@ def test_tiers_of_the_command_line():
         ({"ingest": [Ingest(0, "http://10.0.0.1:1")]}, "plain HTTP"),
         ({"listen": "0.0.0.0:1"}, "not loopback"),
         ({"listen": "nowhere"}, "host:port"),
+        ({"listen": "127.0.0.1:65536"}, "host:port"),
+        ({"listen": "127.0.0.1:１"}, "host:port"),
+        ({"name": ""}, "name"),
+        ({"name": "a b"}, "name"),
+        ({"name": "n" * 64}, "name"),
+        ({"tls_cert": "c"}, "without the other"),
+        ({"tpot_ms": -1.0}, "tpot_ms"),
+        ({"tpot_ms": math.nan}, "tpot_ms"),
+        *(
+            ({"tiers": SMALL | {"hbm": TierConfig(**{"capacity_bytes": 1} | wrong)}}, "tiers.hbm")
+            for wrong in (
+                {"capacity_bytes": 0},
+                {"high": math.nan},
+                {"low": math.nan},
+                {"ttl_seconds": math.nan},
+                {"ttl_seconds": math.inf},
+            )
+        ),
     ],
 )
 def test_what_cannot_be_run_says_why(change, names):

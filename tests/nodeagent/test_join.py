@@ -34,6 +34,7 @@ def test_the_node_is_enrolled_with_a_key_made_here(far, tmp_path):
     assert far.enrolled["engine"]["capabilities"]["inventory"] is True
     assert {p.stat().st_mode & 0o777 for p in home.path.iterdir()} == {0o600}
     assert home.path.stat().st_mode & 0o777 == 0o700
+    assert far.enrolled["name"] == "n1"
     with pytest.raises(NotJoined, match="belongs to an agent"):
         attempt(far, home)
 
@@ -106,6 +107,10 @@ def test_refusals_are_passed_on(far, tmp_path):
     far.enrol = lambda body: (409, b'{"code":"token-used"}', b"application/problem+json")
     with pytest.raises(NotJoined, match="409 token-used"):
         attempt(far, Home(tmp_path / "a"))
+    far.enrol = lambda body: (409, b'{"code":"node-name-mismatch"}', b"application/problem+json")
+    with pytest.raises(NotJoined, match=r"made for a node of another name; .* --name\. The token was not used"):
+        attempt(far, Home(tmp_path / "a"))
+    assert not (tmp_path / "a").exists()
     far.enrol = lambda body: (500, b"oops", b"text/plain")
     with pytest.raises(NotJoined, match="500"):
         attempt(far, Home(tmp_path / "a"))
@@ -128,6 +133,32 @@ def test_several_shards(far, tmp_path):
 def test_listen_addresses():
     assert listen_address("127.0.0.1:80") == "127.0.0.1:80"
     assert int(listen_address("127.0.0.1:0").rsplit(":", 1)[1]) > 0
-    for wrong in ("80", "host:", "host:x"):
+    for wrong in ("80", "host:", "host:x", "127.0.0.1:65536", "192.0.2.1:0", "no host:0"):
         with pytest.raises(ConfigError):
             listen_address(wrong)
+
+
+def test_what_cannot_be_kept_or_served_is_found_before_the_token_is_sent(far, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="no directory that this user may write to"):
+        attempt(far, Home(tmp_path / "file"))
+    with pytest.raises(ConfigError, match="no directory that this user may write to"):
+        attempt(far, Home(tmp_path / "file" / "a"))
+    for ranks in (0, -1, 1025):
+        with httpx.Client() as client, pytest.raises(NotJoined, match="--ranks"):
+            join(
+                Home(tmp_path / "a"),
+                console_url=far.url,
+                token=far.enrolment_token,
+                draft={},
+                client=client,
+                ranks=ranks,
+            )
+    with pytest.raises(NotJoined, match="is no file: nothing was sent"):
+        attempt(far, Home(tmp_path / "a"), tls_cert=str(tmp_path / "none"), tls_key=str(tmp_path / "none"))
+    assert not far.counts
+    for wrong in ({"name": "a b"}, {"tpot_ms": -1.0}):
+        with pytest.raises((ConfigError, NotJoined)):
+            attempt(far, Home(tmp_path / "a"), **wrong)
+    assert far.counts["enrol"] == 0
+    assert not (tmp_path / "a").exists()

@@ -268,6 +268,19 @@ def test_the_command_says_what_is_missing(capsys: pytest.CaptureFixture[str], tm
     said = capsys.readouterr().err
     assert "--engine or --sources-url" in said
     assert "64 hex digits" in said
+    good = [*base, "--engine", "tcp://127.0.0.1:1"]
+    for more, why in (
+        (("--namespace-default", "x" * 64), "--namespace-default is not 64 hex digits"),
+        (("--ranks", "0"), "1 to 1024 ranks"),
+        (("--ranks", "-1"), "1 to 1024 ranks"),
+        (("--bytes-per-token", "-1"), "--bytes-per-token is"),
+        (("--engine", "127.0.0.1"), "--engine: '127.0.0.1' is not tcp://host:port"),
+        (("--replay", "tcp://h"), "--replay: 'tcp://h' is not tcp://host:port"),
+        (("--source", ""), "--source: a name"),
+        (("--sources-url", "http://127.0.0.1:port"), "Invalid"),
+    ):
+        assert listen.main([*good, *more]) == 1
+        assert why in capsys.readouterr().err
     assert "join" in said
 
 

@@ -85,6 +85,10 @@ def test_killed_at_any_moment_the_console_ends_with_what_is_held(far, joined, st
     assert drive(agent, far, ns, 2).status_code == 200
     assert agent.end(signal.SIGTERM) == 0
     text = agent.log.read_text()
+    assert text.count("n1 begins: node ") == 4
+    assert text.count("n1 ends after ") == 1
+    assert text.rstrip().endswith("s: it was told to")
+    assert len(text.splitlines()) < 30
     assert ns.hex() not in text
     assert "kvc_node" not in text
 
@@ -111,6 +115,11 @@ def test_status_and_inventory_print_what_the_running_agent_says(far, joined, sta
     assert status["tiers"]["hbm"]["emulated"] is True
     assert main(["inventory", "--dir", str(home.path)]) == 0
     assert json.loads(capsys.readouterr().out)["lists"][0]["tier"] == "hbm"
+    for command in ("status", "inventory"):  # who reads it has enough at once
+        line = [sys.executable, "-m", "nodeagent", command, "--dir", str(home.path)]
+        with subprocess.Popen(line, cwd=CLONE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as cut:
+            cut.stdout.close()
+            assert cut.stderr.read() == b""
     token = home.read_secret("drive.token").decode()
     packed = agent.http.get(
         "/v1/inventory", headers={"authorization": f"Bearer {token}", "accept": "application/msgpack"}
@@ -133,10 +142,14 @@ def test_join_from_the_command_line(far, tmp_path, capsys, monkeypatch):
         "--tier",
         "hbm=1MiB",
     ]
-    assert main([*line, "--token", far.enrolment_token]) == 0
+    assert main([*line, "--token", far.enrolment_token, "--ranks", "2"]) == 0
+    assert far.enrolled["engine"]["dp_size"] == 2
     assert "n9 is enrolled" in capsys.readouterr().out
     assert main([*line, "--token", far.enrolment_token]) == 1
     assert "belongs to an agent" in capsys.readouterr().err
+    line[4] = str(tmp_path / "twice")
+    assert main([*line, "--token", far.enrolment_token, "--tier", "hbm=2MiB"]) == 1
+    assert "given twice" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin", io.StringIO("no-token\n"))
     line[4] = str(tmp_path / "b")
     assert main([*line, "--token", "-"]) == 1

@@ -1,8 +1,10 @@
 """What an agent answers over HTTP, and what it refuses."""
 
+import ast
 import asyncio
 import datetime
 import secrets
+from pathlib import Path
 
 import httpx
 import msgspec
@@ -13,10 +15,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from nodeagent import server
+from kvcore import messages
+from kvcore.refusals import AGENT
+from kvcore.residency import REASONS
+from nodeagent import executor, server
+from nodeagent.engines import reference
 from nodeagent.server import Bodies, Problem
 from tests.nodeagent.conftest import eventually
 from tests.nodeagent.test_agent import drive, results
+
+CLONE = Path(__file__).resolve().parents[2]
 
 
 def test_refusals(far, joined, running):
@@ -126,3 +134,35 @@ def test_off_loopback_it_speaks_https(far, joined, running, tmp_path):
     assert loop.status()["node"] == far.node
     with pytest.raises(httpx.HTTPError):
         httpx.get(f"http://{home.load().listen}/healthz", trust_env=False)
+
+
+def literals_of(module, pick):
+    """Texts among the arguments that `pick` chooses of each call or return in the module."""
+    found = set()
+    for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
+        for value in pick(node):
+            found |= {x.value for x in ast.walk(value) if isinstance(x, ast.Constant) and isinstance(x.value, str)}
+    return found
+
+
+def named(node):
+    return getattr(getattr(node, "func", None), "id", "")
+
+
+def test_every_code_that_agents_answer_is_known_and_has_a_page():
+    said = literals_of(server, lambda n: n.args[1:2] if named(n) == "Problem" else ())
+    said |= literals_of(reference, lambda n: [k.value for k in getattr(n, "keywords", ()) if k.arg == "code"])
+    outcomes = literals_of(executor, lambda n: [n.value] if isinstance(n, ast.Return | ast.Assign) and n.value else ())
+    outcomes |= literals_of(messages, lambda n: [n.value] if isinstance(n, ast.Return) and n.value else ())
+    said |= {x for x in outcomes if "-" in x} | REASONS
+    assert {"lease-over", "ticket-invalid", "command-expired", "kind-unknown", "agent-error", "queue-full"} <= said
+    assert said == set(AGENT)
+    for code in AGENT:
+        text = (CLONE / "docs" / "problems" / f"{code}.md").read_text()
+        assert text.startswith(f"# {code}\n")
+        assert all(part in text for part in ("**What was not done.**", "**Is a retry safe?**", "**What to do.**"))
+
+
+def test_a_refusal_says_what_its_code_means(far, joined, running):
+    problem = running(joined()).http.get("/nothing").json()
+    assert (problem["type"], problem["detail"]) == ("/docs/problems/not-found", AGENT["not-found"])

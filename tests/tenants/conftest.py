@@ -1,32 +1,11 @@
 """Clients of the API for the tests of tenancy."""
 
-import json
-
 import pytest
-from django.test import Client
 
 from routing import replica as replicas
 from tenants import services
 from tests.tenants.making import a_tenant, some
-
-
-class Caller:
-    """Speaks JSON to the API as the owner of one token."""
-
-    def __init__(self, token=None):
-        self.client, self.token = Client(raise_request_exception=True), token
-
-    def __call__(self, method, path, body=None, **headers):
-        if self.token:
-            headers["Authorization"] = f"Bearer {self.token}"
-        content = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
-        return self.client.generic(method, f"/api/v1{path}", headers=headers, **content)
-
-    def get(self, path, **headers):
-        return self("GET", path, **headers)
-
-    def post(self, path, body, **headers):
-        return self("POST", path, body, **headers)
+from tests.tenants.persons import Caller
 
 
 @pytest.fixture

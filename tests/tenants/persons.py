@@ -1,4 +1,4 @@
-"""People who speak to the API, for tests."""
+"""Who speaks to the API in tests: people, and programs with tokens."""
 
 import json
 import time
@@ -10,12 +10,32 @@ from tests.tenants.making import a_user
 OPERATOR, APPROVER = ["operator", "viewer"], ["approver", "viewer"]
 
 
-class Person:
+class Caller:
+    """Speaks JSON to the API as the owner of one token, or as nobody."""
+
+    def __init__(self, token=None):
+        self.client, self.bearer = Client(raise_request_exception=True), token
+
+    def __call__(self, method, path, body=None, extra=None, **headers):
+        """The answer; `extra` is of the connection, as the test client takes it."""
+        if self.bearer:
+            headers["Authorization"] = f"Bearer {self.bearer}"
+        content = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
+        return self.client.generic(method, f"/api/v1{path}", headers=headers, **content, **(extra or {}))
+
+    def get(self, path, **headers):
+        return self("GET", path, **headers)
+
+    def post(self, path, body, **headers):
+        return self("POST", path, body, **headers)
+
+
+class Person(Caller):
     """Somebody logged in, whose browser speaks to the API."""
 
     def __init__(self, *roles, tenant=None, proved=True):
+        super().__init__()
         self.user = a_user(roles=list(roles), tenant=tenant)
-        self.client = Client()
         assert self.client.login(username=self.user.username, password="correct horse")
         if proved:
             self.prove()
@@ -24,16 +44,6 @@ class Person:
         session = self.client.session
         session["account_authentication_methods"] = [{"method": "password", "at": time.time() - ago}]
         session.save()
-
-    def __call__(self, method, path, body=None, **headers):
-        content = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
-        return self.client.generic(method, f"/api/v1{path}", headers=headers, **content)
-
-    def get(self, path, **headers):
-        return self("GET", path, **headers)
-
-    def post(self, path, body, **headers):
-        return self("POST", path, body, **headers)
 
     def change(self, user_id, **fields):
         tag = self("GET", f"/people/{user_id}").headers.get("ETag", "*")
@@ -48,6 +58,4 @@ def code(answer):
 
 
 def use(plaintext, path="/me", method="GET", body=None, **extra):
-    content = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
-    headers = {"Authorization": f"Bearer {plaintext}"}
-    return Client().generic(method, f"/api/v1{path}", headers=headers, **content, **extra)
+    return Caller(plaintext)(method, path, body, extra)

@@ -169,7 +169,7 @@ def test_a_token_makes_none_that_reaches_further_than_itself():
     for fields, pointer in (
         ({"cidr": "10.0.0.0/8"}, "/cidr"), ({"cidr": "192.0.2.0/24"}, "/cidr"), ({"cidr": "::/0"}, "/cidr"),
         ({"expires_at": (soon + timedelta(seconds=1)).isoformat()}, "/expires_at"),
-        ({"scopes": ["nodes:write"]}, "/scopes"), ({"scopes": []}, "/scopes"),
+        ({"scopes": ["nodes:manage"]}, "/scopes"), ({"scopes": []}, "/scopes"),
     ):  # fmt: skip
         refused = ask(maker, **fields)
         error = refused.json()["errors"][0]

@@ -35,8 +35,28 @@ def test_every_call_says_that_it_can_be_refused(schema):
 def test_both_ways_of_being_known_are_described(schema):
     assert set(schema["components"]["securitySchemes"]) == {"session", "bearer"}
     calls = operations(schema)
-    assert calls["POST", "/api/v1/nodes"]["security"]
-    assert not calls["POST", "/api/v1/nodes:enrol"].get("security")
+    public = [("POST", "/api/v1/nodes:enrol"), ("GET", "/api/v1/fleet-key")]
+    for call, operation in calls.items():
+        assert operation.get("security", []) == ([] if call in public else [{"session": []}, {"bearer": []}]), call
+
+
+def test_ids_of_calls_name_what_and_then_what_is_done_with_it(schema):
+    verbs = ("list", "get", "create", "change", "set", "remove", "close", "revoke", "rotate", "invite", "request",
+             "approve", "deny", "resolve", "renew", "enrol", "explain", "lookup", "lineage", "uses")  # fmt: skip
+    for call, operation in operations(schema).items():
+        what, _, verb = operation["operationId"].rpartition("_")
+        assert what, call
+        assert verb in verbs, call
+
+
+def test_no_answer_is_any_object(schema):
+    for call, operation in operations(schema).items():
+        for status, answer in operation["responses"].items():
+            for kind, content in answer.get("content", {}).items():
+                shape = content["schema"]
+                assert "$ref" in shape or shape.get("format") == "binary", (call, status, kind, shape)
+    for name, shape in schema["components"]["schemas"].items():
+        assert shape.get("properties") or "enum" in shape, name
 
 
 def test_the_calls_of_tenancy_and_fleet_are_there(schema):

@@ -99,19 +99,6 @@ def test_namespaces_are_found_by_digest_with_what_others_need():
     assert (row.generation, row.min_gen, row.block_tokens, row.bytes_per_token) == (1, 1, 32, 1024)
     assert row.group_bytes == 1024
     assert selectors.namespaces_by_digest([]) == {}
-    assert selectors.namespace_row(namespace.id) == row
-
-
-def test_residency_decides_which_nodes_may_hold_a_namespace():
-    here, anywhere = a_tenant(residency="eu-fra"), a_tenant()
-    model = a_model()
-    a_namespace(here, model), a_namespace(anywhere, model)
-
-    def slugs(region):
-        return {r.tenant_slug for r in selectors.namespaces_for_node("n", region=region)}
-
-    assert slugs("eu-fra") == {here.slug, anywhere.slug}
-    assert slugs("us-east") == slugs("") == {anywhere.slug}
 
 
 def test_a_tenants_own_model_hides_the_platforms():

@@ -9,6 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from audit.scrubber import NICE, Scrubber
+from kvconsole.infra import arguments
 from kvconsole.infra.sql import dsn
 
 
@@ -20,7 +21,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Once or for ever, and how fast."""
         parser.add_argument("--once", action="store_true", help="to the end of the round, and its verdict")
-        parser.add_argument("--rate", type=float, help="leaves per second at most; 0: as fast as may be")
+        parser.add_argument(
+            "--rate", type=arguments.number(0, 1e9), help="leaves per second at most; 0: as fast as may be"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Works until SIGTERM or SIGINT and keeps its place; with --once until the end of the round."""

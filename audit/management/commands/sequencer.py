@@ -15,6 +15,7 @@ from audit import gaps
 from audit.checkpoints import Signer
 from audit.scrubber import Scrubber
 from audit.sequencer import Loop, Sequencer
+from kvconsole.infra import arguments
 from kvconsole.infra.sql import dsn
 
 _log = logging.getLogger("kvc.sequencer")
@@ -28,7 +29,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Whether the scrubber runs here too."""
         parser.add_argument("--no-scrub", action="store_true", help="the scrubber has a process of its own")
-        parser.add_argument("--gaps-every", type=float, default=gaps.EVERY_SECONDS, help="seconds (default 60)")
+        parser.add_argument(
+            "--gaps-every", type=arguments.number(0.1, 86_400), default=gaps.EVERY_SECONDS, help="seconds (default 60)"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Works until SIGTERM or SIGINT; a batch at hand is finished."""

@@ -15,6 +15,7 @@ from audit.signer import setup
 from audit.signer.app import Signer, Tokens
 from audit.signer.setup import Files
 from audit.signer.state import StateFile, StateRefused
+from kvconsole.infra import arguments
 from kvconsole.infra.heads import Heads
 
 NEEDED = ("COMMAND_KEY_FILE", "LOG_KEY_FILE", "EXPORT_KEY_FILE", "SIGNER_STATE")
@@ -29,11 +30,15 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """What the command line takes."""
-        parser.add_argument("--port", type=int, default=8002)
+        parser.add_argument("--port", type=arguments.port, default=8002)
         parser.add_argument("--init", action="store_true", help="make keys and state where there are none, and end")
-        parser.add_argument("--epoch", type=int, default=1, help="with --init: number of the log's first epoch")
+        parser.add_argument(
+            "--epoch", type=arguments.whole(1, 10**6), default=1, help="with --init: number of the log's first epoch"
+        )
         parser.add_argument("--adopt", metavar="FILE", help="the state is lost: take it from this checkpoint; end")
-        parser.add_argument("--new-epoch", metavar="REASON", help="go on under a new key and name, and end")
+        parser.add_argument(
+            "--new-epoch", type=arguments.said, metavar="REASON", help="go on under a new key and name, and end"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Runs until SIGTERM or SIGINT.

@@ -14,6 +14,7 @@ from audit.keyfiles import KeyFileRefused, key_file
 from audit.witness.app import Witness
 from audit.witness.rules import logs_of
 from audit.witness.store import Store
+from kvconsole.infra import arguments
 from kvconsole.infra.heads import Heads
 from kvcore.notes import NoteError
 
@@ -29,7 +30,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """What the command line takes."""
         parser.add_argument("--host", default="127.0.0.1")
-        parser.add_argument("--port", type=int, default=8003)
+        parser.add_argument("--port", type=arguments.port, default=8003)
         parser.add_argument("--init", action="store_true", help="make the key if there is none, say its vkey, and end")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand
 
 from catalog.ingest.hot import Hot
 from catalog.ingest.pipeline import Pipeline
+from kvconsole.infra import arguments
 from kvconsole.infra.heads import Heads
 from kvconsole.infra.sql import dsn
 
@@ -23,8 +24,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where to listen, and how long rows may lag behind the ledger."""
         parser.add_argument("--host", default="127.0.0.1")
-        parser.add_argument("--port", type=int, required=True)
-        parser.add_argument("--defer", type=float, default=2.0, help="seconds that rows are written behind (default 2)")
+        parser.add_argument("--port", type=arguments.port, required=True)
+        defer = arguments.number(0, 60)
+        parser.add_argument("--defer", type=defer, default=2.0, help="seconds that rows are written behind (default 2)")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Serves until SIGTERM or SIGINT; what is being committed is finished."""

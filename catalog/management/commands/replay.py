@@ -1,6 +1,7 @@
 """`manage.py replay FILE`: drive the fleet with a request trace."""
 
 import asyncio
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ import httpx
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from tqdm import tqdm
 
+from catalog.fleet import nodes_named
 from catalog.reference_fleet import ReferenceFleet
 from catalog.replay import Totals, replay
 from catalog.trace import TraceError, TraceRequest, trace_read
+from kvconsole.infra import arguments
 from kvconsole.infra.rest import Problem
 from tenants.services import namespace_resolve
 
@@ -24,27 +27,22 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """File, pace and whose requests they are."""
         parser.add_argument("file", type=Path)
-        parser.add_argument("--limit", type=int, help="only the first N requests")
-        parser.add_argument("--speed", default="1", help="trace seconds per second, or 'max'")
-        parser.add_argument("--concurrency", type=int, default=32)
+        parser.add_argument("--limit", type=arguments.whole(1, 10**9), help="only the first N requests")
+        parser.add_argument("--speed", type=_speed, default=1.0, help="trace seconds per second, or max")
+        parser.add_argument("--concurrency", type=arguments.whole(1, 1024), default=32, help="requests at once")
         parser.add_argument("--tenant", default="acme-code", help="for requests that name none")
         parser.add_argument("--model", default="ref-1k")
-        parser.add_argument("--nodes", default="", help="only these, comma-separated")
+        parser.add_argument("--nodes", type=arguments.names, default=(), help="only these, comma-separated")
         parser.add_argument("--loop", action="store_true", help="start again at the end, until stopped")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Replay, show progress, and say what was found."""
         try:
             requests = trace_read(options["file"], limit=options["limit"])
-            speed = None if options["speed"] == "max" else float(options["speed"])
-            if speed is not None and speed <= 0:
-                raise ValueError
         except TraceError as e:
             raise CommandError(str(e)) from None
         except OSError as e:
             raise CommandError(f"cannot read {options['file']}: {e.strerror}; nothing was replayed") from None
-        except ValueError:
-            raise CommandError("--speed is a number above 0, or 'max'; nothing was replayed") from None
         if not requests:
             raise CommandError(f"{options['file']} holds no requests; nothing was replayed")
         for tenant in sorted({r.tenant or options["tenant"] for r in requests}):
@@ -52,8 +50,10 @@ class Command(BaseCommand):
                 namespace_resolve(tenant=tenant, model=options["model"])
             except Problem as e:
                 raise CommandError(f"tenant {tenant}, model {options['model']}: {e}; nothing was replayed") from None
+        if unknown := sorted(set(options["nodes"]) - {node.name for node in nodes_named(options["nodes"])}):
+            raise CommandError(f"not a node: {', '.join(unknown)}; nothing was replayed")
         while True:
-            totals = asyncio.run(self._once(requests, speed, options))
+            totals = asyncio.run(self._once(requests, options))
             self.stdout.write(_sentence(totals))
             for why, count in sorted(totals.refusals.items(), key=lambda x: -x[1])[:5]:
                 self.stderr.write(f"{count} times not taken by {why}")
@@ -62,11 +62,12 @@ class Command(BaseCommand):
         if totals.failed:
             raise CommandError(f"{totals.failed} of {len(requests)} requests found no node that could take them")
 
-    async def _once(self, requests: list[TraceRequest], speed: float | None, options: dict[str, Any]) -> Totals:
+    async def _once(self, requests: list[TraceRequest], options: dict[str, Any]) -> Totals:
         limits = httpx.Limits(max_connections=options["concurrency"] + 4)
-        only = [n for n in options["nodes"].split(",") if n]
         async with httpx.AsyncClient(timeout=60, limits=limits, follow_redirects=False, trust_env=False) as client:
-            fleet = ReferenceFleet(tenant=options["tenant"], model=options["model"], only=only, client=client)
+            fleet = ReferenceFleet(
+                tenant=options["tenant"], model=options["model"], only=options["nodes"], client=client
+            )
             with tqdm(total=len(requests), unit="req", disable=not sys.stderr.isatty()) as bar:
 
                 def show(totals: Totals) -> None:
@@ -75,10 +76,15 @@ class Command(BaseCommand):
                 return await replay(
                     requests,
                     fleet,
-                    speed=speed,
+                    speed=None if math.isinf(options["speed"]) else options["speed"],
                     concurrency=options["concurrency"],
                     progress=show,
                 )
+
+
+def _speed(text: str) -> float:
+    """Trace seconds per second; as fast as may be is infinite."""
+    return math.inf if text == "max" else arguments.number(0, 1e6, above=True)(text)
 
 
 def _sentence(t: Totals) -> str:

@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from catalog import fleet
 from catalog.models import Node, NodeCommand, Source
 from catalog.services import inventory_request
+from kvconsole.infra import arguments
 from kvconsole.infra.access import system
 
 LOOK_S = 0.2
@@ -25,12 +26,22 @@ class Command(BaseCommand):
         """Which nodes, which source, how long."""
         parser.add_argument("nodes", nargs="*", help="names; none = all enrolled nodes that are heard")
         parser.add_argument("--source", default="", help="only this source of the nodes")
-        parser.add_argument("--wait", type=float, default=30.0, help="seconds to wait (default 30; 0 = only order)")
+        wait = arguments.number(0, 86_400)
+        parser.add_argument("--wait", type=wait, default=30.0, help="seconds to wait (default 30; 0 = only order)")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """One line per node; the exit code says whether all were verified."""
-        since = datetime.now(UTC)
-        orders = {node: self._order(node, options["source"]) for node in self._nodes(options["nodes"])}
+        since, nodes = datetime.now(UTC), self._nodes(options["nodes"])
+        if not nodes:
+            raise CommandError("no enrolled node is heard: there is nobody to ask")
+        if source := options["source"]:
+            known = set(Source.objects.filter(name=source).values_list("node_id", flat=True))
+            if without := sorted(node.name for node in nodes if node.id not in known and options["nodes"]):
+                raise CommandError(f"no source {source!r} was heard of: {', '.join(without)}; nobody was asked")
+            nodes = [node for node in nodes if node.id in known]
+            if not nodes:
+                raise CommandError(f"no node has a source {source!r}; nobody was asked")
+        orders = {node: self._order(node, source) for node in nodes}
         deadline = time.monotonic() + options["wait"]
         missing = dict(orders)
         while missing:

@@ -78,6 +78,8 @@ class Command(BaseCommand):
         Raises:
             CommandError: a node cannot be made; none was.
         """
+        if options["agent_url"] and len(options["nodes"]) > 1:
+            raise CommandError("--agent-url is of one node; give several as NAME=URL; none was made")
         ensure_command_key()
         actor = system("node_create")
         try:

@@ -7,6 +7,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from catalog.fleet import nodes_named
 from catalog.services import node_retire
+from kvconsole.infra import arguments
 from kvconsole.infra.access import system, tenant_context
 
 
@@ -18,7 +19,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """What the command line takes."""
         parser.add_argument("nodes", nargs="+", metavar="NAME")
-        parser.add_argument("--reason", required=True, help="for the audit log")
+        parser.add_argument("--reason", required=True, type=arguments.said, help="for the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Retires the nodes, all or none.

@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from catalog.quotas import quota_set, quota_view
 from catalog.services import node_ensure
+from kvconsole.infra import arguments
 from kvconsole.infra.access import system, tenant_context
 from kvconsole.management.commands.node_create import ensure_command_key, is_demonstration
 from tenants import reading, selectors, services
@@ -99,8 +100,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """What the command line takes."""
-        parser.add_argument("--logins", type=Path, help="write `name password roles` lines here, mode 0600")
-        parser.add_argument("--nodes", type=Path, help="make the four nodes; write {name: enrolment token} here, 0600")
+        file = arguments.new_file
+        parser.add_argument("--logins", type=file, help="write `name password roles` lines here, mode 0600")
+        parser.add_argument("--nodes", type=file, help="make the four nodes; write {name: enrolment token} here, 0600")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Everything is there afterwards.

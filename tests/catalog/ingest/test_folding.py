@@ -119,3 +119,15 @@ def test_only_so_many_sources_a_node(rig, node, ns):
         rig.send(node, sim.frame(add(ns, 1)))
     with pytest.raises(Refused, match="too-many-sources"):
         rig.send(node, Sim(node, "s64").frame(add(ns, 1)))
+
+
+@pytest.mark.parametrize(("said", "good", "wrong"), [({"dp_size": 1}, 0, 1), ({"dp_size": 2}, 1, 2), ({}, 1023, 1024)])
+def test_a_rank_that_the_source_does_not_have_is_refused(rig, planted, ns, said, good, wrong):
+    node = plant_node(planted, "ranked", engine=said)
+    rig.send(node, Sim(node, dp_rank=good).frame(add(ns, 1)))
+    for sim in (Sim(node, dp_rank=wrong), Sim(node, "other", wrong)):
+        with pytest.raises(Refused, match="wrong-dp-rank"):
+            rig.send(node, sim.frame(add(ns, 2)))
+    assert rig.refused()["wrong-dp-rank"] == 2
+    rows = rig.rows("SELECT name, dp_rank FROM catalog_source WHERE node_id = %s AND dp_rank > 0", node)
+    assert rows == ([("ref", good)] if good else [])

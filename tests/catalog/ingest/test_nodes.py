@@ -18,13 +18,16 @@ def test_heartbeats_keep_a_node(rig, sim, ns):
 @pytest.mark.parametrize(
     ("engine", "lists", "count"),
     [
-        ({}, True, 1),
-        (None, True, 1),
-        ({"capabilities": {"inventory": True}}, True, 1),
+        ({}, True, 0),
+        (None, True, 0),
+        ({"capabilities": {"inventory": True}}, True, 0),
         ({"capabilities": {"inventory": False, "dp_size": 4}}, False, 4),
-        ({"capabilities": ["digest"]}, False, 1),
+        ({"capabilities": ["digest"]}, False, 0),
+        ({"dp_size": 1}, True, 1),
+        ({"dp_size": True}, True, 0),
+        ({"dp_size": -1}, True, 0),
         ({"capabilities": ["inventory"], "dp_size": 2}, True, 2),
-        ({"dp_size": "many"}, True, 1),
+        ({"dp_size": "many"}, True, 0),
     ],
 )
 def test_what_an_engine_declared(engine, lists, count):

@@ -1,6 +1,7 @@
 """Answers and notes: unknown keys, unreadable requests, what a new writer inherits."""
 
 import msgspec
+import pytest
 
 from catalog.ingest.codes import TOLD
 from catalog.ingest.jobs import Broken
@@ -48,3 +49,14 @@ def test_what_a_listener_refused_of_its_engine_is_counted_on_its_rank(rig, sim, 
     rig.send(sim.node, msgspec.structs.replace(ranked.beat(), refused=told))
     assert rig.refused() == dict.fromkeys(TOLD, 2)
     assert rig.state(sim.node, "vllm", 1) == ("exact", "")  # what it cost is told by gap items
+
+
+@pytest.mark.parametrize("count", [True, 0, -1, 2**31, 2**62, 1.0, "7", None])
+def test_a_count_that_is_none_is_added_to_nothing(rig, sim, ns, count):
+    rig.send(sim.node, sim.frame(add(ns, 1)))
+    blocks = {"ns": ns.hex(), "tier": "hbm", "reason": "data-class", "count": count}
+    code = {"source": "ref", "ns": "", "tier": "hbm", "reason": "map-full", "count": count}
+    rig.send(sim.node, msgspec.structs.replace(sim.beat(), refused=[blocks, code, {"reason": "map-full"}]))
+    assert rig.refused() == {"wrong-type": 3}
+    assert not rig.writer.folder.attempts._counts
+    assert rig.state(sim.node) == ("exact", "")

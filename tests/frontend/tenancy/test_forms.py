@@ -1,14 +1,18 @@
 """Forms: what people type becomes what services take; what cannot be read stands beside its field."""
 
 from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
 import pytest
 from django.http import QueryDict
+from django.utils.translation import override
 from hypothesis import given
 from hypothesis import strategies as st
 
 from frontend.tenancy import forms
 from frontend.tenancy.forms import Form
+from kvconsole.infra import access
+from kvconsole.infra.access import Principal
 from kvconsole.infra.rest import Problem
 
 NOW = datetime(2026, 11, 30, tzinfo=UTC)
@@ -105,3 +109,21 @@ def test_a_rehearsal_is_undone_and_a_refused_form_does_nothing():
     assert tenant_view("rehearsed") is None
     assert forms.attempt(Form(), act) == "rehearsed"
     assert tenant_view("rehearsed")
+
+
+@pytest.mark.parametrize(
+    ("language", "tenant_id", "told"),
+    [("en", None, True), ("zh-hans", None, True), ("en", uuid4(), True), ("zh-hans", uuid4(), False)],
+)
+def test_a_tenants_people_are_told_nothing_in_a_language_that_is_not_theirs(language, tenant_id, told):
+    """Staff of the fleet reads what services say in English; a tenant's person has code and title in their language."""
+    who = Principal(kind="user", id="1", roles=frozenset({"tenant-admin"}), tenant_id=tenant_id)
+    error = {"pointer": "/name", "code": "of-a-service", "detail": "Not like this."}
+    form = Form()
+    acting = access._principal.set(who)
+    with override(language):
+        form.refuse(Problem("own-roles", "Ask somebody else.", errors=[error]))
+    access._principal.reset(acting)
+    assert (form.code, bool(form.errors["name"])) == ("own-roles", True)
+    assert bool(form.detail) == told
+    assert form.details == ({"name": "Not like this."} if told else {})

@@ -55,6 +55,49 @@ def test_the_fleets_pages_are_not_for_them_and_the_front_door_leads_to_the_porta
     assert entries == ["page-portal", "page-ui", "page-problems"]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "lands"),
+    [
+        ("", "/t/acme-code"),
+        ("/", "/t/acme-code"),
+        ("/map?pin=1", "/t/acme-code"),
+        ("/nowhere", "/t/acme-code"),
+        ("/logout", "/t/acme-code"),
+        ("/t/acme-code?range=30d", "/t/acme-code?range=30d"),
+        ("/docs/problems", "/docs/problems"),
+    ],
+)
+def test_after_the_log_in_one_lands_on_a_page_that_one_may_open(two, wanted, lands):
+    client, _acme, _bank = two
+    known = client.get("/login", {"next": wanted})
+    assert known.url == lands, "whoever is logged in already"
+    client.post("/logout")
+    given = {"username": "mira-okafor", "password": "a long enough password 1", "next": wanted}
+    assert client.post("/login", given).url == lands
+    assert client.get(lands).status_code == 200
+
+
+@pytest.mark.parametrize("role", ["tenant-admin", "tenant-member"])
+def test_every_link_that_they_are_shown_opens(two, person, role):
+    """From the portal on, over all pages that can be reached; what needs a fresh proof asks for it."""
+    _client, acme, _bank = two
+    client = person(role, tenant=acme, name=f"some-{role}")
+    todo, seen, refused = ["/t/acme-code"], set(), []
+    while todo:
+        path = todo.pop()
+        seen.add(path)
+        answer = client.get(path, follow=True)
+        if answer.status_code != 200:
+            refused.append((path, answer.status_code))
+            continue
+        found = re.findall(r'(?:href|data-href)="(/[^"#]*)"', answer.content.decode())
+        found = [link.replace("&amp;", "&") for link in found if not link.startswith(("/static/", "/api/"))]
+        todo += [link for link in found if link not in seen and link not in todo]
+    assert not refused
+    assert {"/t/acme-code", "/account", "/docs/problems"} <= seen
+    assert ("/people/new?tenant=acme-code" in seen) == (role == "tenant-admin")
+
+
 def test_an_administrator_makes_people_and_tokens_of_the_own_tenant(two):
     from tests.frontend.tenancy.conftest import proved
 

@@ -6,7 +6,10 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
+from typer.testing import CliRunner
 
+from kvconsole.cli.client import Client
+from kvconsole.cli.main import app
 from tests.tenants.making import LLAMA, a_model, a_tenant, a_user
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
@@ -34,6 +37,25 @@ def test_models_have_all_their_fields_and_adapters_are_found_by_digest(kvc, staf
     assert kvc("adapters", "create", "legal", "--model", "m-fp8", "--digest", "sha256:a", token=staff)[0] == 0
     assert kvc("adapters", "show", "sha256:a", token=staff)[0] == 2
     assert read(kvc("--json", "adapters", "show", "sha256:a", "--model", "m", token=staff))["model"] == "m"
+
+
+def test_one_adapter_is_asked_for_by_its_digest_and_not_looked_for_in_all(kvc, live_server, staff, monkeypatch):
+    a_model(name="m")
+    for n in range(3):
+        kvc("adapters", "create", f"a{n}", "--model", "m", "--digest", f"sha256:{n}", token=staff)
+    asked, call = [], Client.call
+
+    def seen(self, method, path, *more, **options):
+        asked.append((method, path, options["params"]["digest"]))
+        answer = call(self, method, path, *more, **options)
+        assert len(answer.json()["items"]) == 1
+        return answer
+
+    monkeypatch.setattr(Client, "call", seen)
+    env = {"KVC_URL": live_server.url, "KVC_TOKEN": staff, "KVC_CONFIG_HOME": "/nonexistent"}
+    shown = CliRunner().invoke(app, ["--json", "adapters", "show", "sha256:1"], env=env)
+    assert json.loads(shown.stdout)["name"] == "a1"
+    assert asked == [("GET", "/adapters", "sha256:1")]
 
 
 def test_shares_are_set_and_reuse_is_explained(kvc, staff):

@@ -159,3 +159,19 @@ def test_any_new_connection_ends_it(caplog):
 def test_every_handler_of_ours_has_the_filter():
     assert all("quiet" in handler["filters"] for handler in settings.LOGGING["handlers"].values())
     assert settings.LOGGING["loggers"]["uvicorn.error"]["filters"] == ["quiet"]
+
+
+def test_a_foreign_host_header_is_one_line_without_a_trace(client):
+    lines = []
+    handler = logging.Handler()
+    handler.addFilter(Quiet(Absence()))
+    handler.emit = lambda record: lines.append(logging.Formatter("%(levelname)s %(message)s").format(record))
+    logging.getLogger("django").addHandler(handler)
+    try:
+        assert client.get("/login", headers={"host": "evil.example" + "x" * 5000}).status_code == 400
+    finally:
+        logging.getLogger("django").removeHandler(handler)
+    (line,) = lines
+    assert line.startswith("WARNING Invalid HTTP_HOST header: 'evil.examplexxx")
+    assert len(line) < 220
+    assert "\n" not in line

@@ -5,6 +5,7 @@ import uuid
 import psycopg
 import pytest
 
+from catalog.ingest import writer
 from kvconsole.infra import sql
 from tests.tenants.making import a_namespace, a_tenant, a_user
 
@@ -154,3 +155,23 @@ def test_no_login_role_is_privileged_or_may_make_tables(db, role):
 def test_what_has_no_tenant_is_not_granted_to_tenants(db, table):
     with sql.connect("tenant") as c, pytest.raises(psycopg.errors.InsufficientPrivilege):
         c.execute(f"SELECT * FROM {table}")
+
+
+LOCKS = [f"pg_{hold}advisory_{life}lock{kind}" for hold in ("", "try_") for life in ("", "xact_")
+         for kind in ("", "_shared")]  # fmt: skip
+
+
+def test_none_but_the_writer_can_hold_a_writers_lock(db):
+    """Neither for a session nor for a transaction; kv_owner is what kv_migrate becomes."""
+    held = set()
+    for role in (*ROLES, "migrate"):
+        with sql.connect(role) as c:
+            if role == "migrate":
+                c.execute("SET ROLE kv_owner")
+            for lock in LOCKS:
+                try:
+                    c.execute(f"SELECT {lock}(%s, 91)", (writer.LOCK_CLASS,))
+                    held.add((role, lock))
+                except psycopg.errors.InsufficientPrivilege:
+                    pass
+    assert held == {("ingest", "pg_try_advisory_lock")}

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -64,7 +65,8 @@ def test_new_requests_follow_the_shares_and_conversations_stay():
         services.rollout_set(model=model, shares={1: 100 - share, 2: share})
         courses.append(epochs())
         assert epochs() == courses[-1]
-        assert abs(courses[-1].count(2) / 200 - share / 100) < 0.1
+        part = share / 100
+        assert abs(courses[-1].count(2) / 200 - part) <= 5 * math.sqrt(part * (1 - part) / 200)  # once in two million
     assert all(a <= b for one, two in itertools.pairwise(courses) for a, b in zip(one, two, strict=True))
 
 

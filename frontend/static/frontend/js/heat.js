@@ -5,6 +5,7 @@ import { isDark, tokens } from './theme.js';
 const CIVIDIS = ['#00224e', '#123570', '#3b496c', '#575d6d', '#707173', '#8a8678', '#a59c74', '#c3b369', '#e1cc55', '#fde737'];
 export const UNKNOWN = 255;
 const TOP = 254;
+const FAINT = 0.03, SPAN = 8;
 
 /** What heat.bin says: rows × columns of levels, 0 = zero, 1…254 on a symlog scale, 255 = not reported. */
 export class Matrix {
@@ -27,7 +28,6 @@ export class Matrix {
   }
 
   get width() { return this.times.length; }
-
   level(row, column) { return this.levels[row * this.width + column]; }
 
   /** The value of a cell, null where nobody reported it. */
@@ -82,7 +82,36 @@ export class Painter {
     this.canvas = canvas;
     this.image = document.createElement('canvas');
     this.bright = 0;
+    Object.assign(this, { low: 0, high: 1, least: 0, most: 1 });
     this.retint();
+  }
+
+  /** The colours are spread over what these rows show, so that they differ where the figures do; not over less than
+   * eightfold, so that noise stays pale. `low` and `high` are places on the scale, `least` and `most` the values. */
+  spread(matrix, rows) {
+    const { width, levels, curve, lookup } = matrix, count = new Uint32Array(256);
+    for (const row of rows) for (let i = row * width; i < (row + 1) * width; i += 1) count[levels[i]] += 1;
+    const seen = [...count.keys()].filter((level) => level > 0 && level < UNKNOWN && count[level]);
+    let rest = FAINT * seen.reduce((sum, level) => sum + count[level], 0);
+    const first = seen.find((level) => (rest -= count[level]) < 0) ?? 1, last = seen.at(-1) ?? 1;
+    this.high = Math.max(last - 1, 1) / (TOP - 1);
+    this.low = Math.max(0, Math.min((first - 1) / (TOP - 1), this.high - Math.log(SPAN) / curve));
+    Object.assign(this, { least: lookup[seen[0] ?? 0], most: lookup[last] });
+  }
+
+  /** A new column has more than any before: the darkest colour is that one's. Whether it was so. */
+  reach(matrix, column, bands) {
+    const top = Math.max(0, ...bands.map(({ row }) => column[row]).filter((level) => level !== UNKNOWN));
+    if ((top - 1) / (TOP - 1) <= this.high) return false;
+    Object.assign(this, { high: (top - 1) / (TOP - 1), most: matrix.lookup[top] });
+    return true;
+  }
+
+  get gain() { return 2 ** (this.bright / 2); }
+
+  /** The value whose colour is at `x` of the legend, from 0 to 1. */
+  valueAt(matrix, x) {
+    return (matrix.linear * Math.expm1((this.low + x * (this.high - this.low)) * matrix.curve)) / this.gain;
   }
 
   /** Reads the colours of the theme again. */
@@ -102,10 +131,10 @@ export class Painter {
   table(matrix) {
     const out = new Uint32Array(256);
     const bytes = new Uint8Array(out.buffer);
-    const gain = 2 ** (this.bright / 2);
+    const { gain, low, high } = this;
     for (let level = 0; level < 256; level += 1) {
       const plain = level === 0 || level === UNKNOWN;
-      const colour = plain ? this.zero : this.at(Math.log1p((matrix.lookup[level] * gain) / matrix.linear) / matrix.curve);
+      const colour = plain ? this.zero : this.at((Math.log1p((matrix.lookup[level] * gain) / matrix.linear) / matrix.curve - low) / (high - low));
       bytes.set([...colour.map(Math.round), 255], level * 4);
     }
     return out;
@@ -135,7 +164,6 @@ export class Painter {
     off.putImageData(this.data, 0, 0);
     const context = canvas.getContext('2d');
     context.imageSmoothingEnabled = false;
-    context.fillStyle = 'transparent';
     context.clearRect(0, 0, w, h);
     bands.forEach((band, i) => {
       const top = Math.round(band.y * ratio);
@@ -152,7 +180,6 @@ export class Painter {
     pen.strokeStyle = this.ink;
     pen.globalAlpha = 0.5;
     pen.lineWidth = ratio;
-    pen.beginPath();
     for (const d of [-tile.width, 0, tile.width]) { pen.moveTo(d - 1, tile.height + 1); pen.lineTo(d + tile.width + 1, -1); }
     pen.stroke();
     context.fillStyle = context.createPattern(tile, 'repeat');
@@ -173,13 +200,11 @@ export class Painter {
     context.fill();
   }
 
-  /** The legend: the same colours from zero to the top. */
-  scale(canvas, matrix) {
-    const context = canvas.getContext('2d');
-    const lut = new Uint8Array(this.table(matrix).buffer);
-    for (let x = 0; x < canvas.width; x += 1) {
-      const at = 4 * Math.max(1, Math.round((x / (canvas.width - 1)) * TOP));
-      context.fillStyle = `rgb(${lut[at]} ${lut[at + 1]} ${lut[at + 2]})`;
+  /** The legend: the same colours, from the value at 0 to the one at 1. */
+  scale(canvas) {
+    const context = canvas.getContext('2d'), wide = canvas.width;
+    for (let x = 0; x < wide; x += 1) {
+      context.fillStyle = `rgb(${this.at(x / (wide - 1)).map(Math.round).join(' ')})`;
       context.fillRect(x, 0, 1, canvas.height);
     }
   }

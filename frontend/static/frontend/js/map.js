@@ -1,15 +1,17 @@
 // The Map: axis, crosshair, marginal bars, pinned cell, table and address around the matrix of heat.js.
 
 import { $, $$, html, mark, onSwap, root, svg, t, write } from './dom.js';
-import { clock, iec, number, significant } from './format.js';
+import { clock, iec, number, short, significant } from './format.js';
 import { Matrix, Painter } from './heat.js';
 import { now as serverNow, refresh, start, subscribe, unsubscribe } from './live.js';
-import { brief, label, path } from './maprow.js';
+import { drawAxis } from './mapaxis.js';
+import { label, path } from './maprow.js';
 import { joinTiles } from './tiles.js';
 import { address } from './twin.js';
 import { Zoom } from './zoom.js';
 
 const LIVE_LAYER_SECONDS = 10;
+const ROW_MOST_PX = 28, AROUND_PX = 360;
 
 class Heat {
   constructor(host) {
@@ -56,8 +58,8 @@ class Heat {
     this.show(state);
     if (state === 'ready' || state === 'empty') this.join();
     if (state !== 'ready') return;
-    this.honest();
     this.renew();
+    this.honest();
   }
 
   /** A pinned cell keeps its time when another picture comes; one in the newest column stays the newest. */
@@ -72,7 +74,7 @@ class Heat {
     const line = $('[data-merged]');
     if (!line) return;
     line.hidden = !merged;
-    if (merged) write(line, t('rows_merged', { families: number(merged.params.families), rows: number(merged.params.rows) }));
+    if (merged) write(line, t('rows_merged', { families: number(merged.params.families), rows: number(this.offered.length) }));
     $('.notice', $('#honesty')).hidden = !$('#honesty li:not([hidden])');
   }
 
@@ -80,7 +82,7 @@ class Heat {
   show(state) {
     this.host.hidden = state !== 'ready';
     for (const part of $$('[data-heat-state]')) part.hidden = part.dataset.heatState !== state;
-    if (state === 'filtered') write($('[data-filter-words]'), t('filtered', { words: this.words, n: number(this.matrix.rows.length) }));
+    if (state === 'filtered') write($('[data-filter-words]'), t('filtered', { words: this.words, n: number(this.offered.length) }));
     root.dataset.heat = state;
   }
 
@@ -88,16 +90,19 @@ class Heat {
   renew() {
     const { matrix } = this;
     const words = this.words.toLowerCase().split(/\s+/).filter(Boolean);
-    this.kept = matrix.rows.map((row, index) => ({ row, index })).filter(({ row }) => {
+    // New prompts hit nothing and hold nothing: they were only computed, and only misses tell of that.
+    const rows = this.offered = matrix.rows.map((row, index) => ({ row, index })).filter(({ row }) => row.kind !== 'new' || matrix.metric === 'misses');
+    if (!rows.length) { this.bands = null; this.show('empty'); return; }
+    this.kept = rows.filter(({ row }) => {
       const text = `${row.tenant} ${row.model} ${label(row)}`.toLowerCase();
       return words.every((word) => text.includes(word));
     });
     if (!this.kept.length) { this.show('filtered'); return; }
     this.show('ready');
-    const find = (place) => place && this.kept.findIndex(({ row }) => row.id === place.id);
-    const at = find(this.pin);
-    if (at == null || at < 0) this.pin = { c: matrix.width - 1, r: 0, id: this.kept[0].row.id };
-    else this.pin.r = at;
+    // A row that is not in this picture stays wanted: it is pinned again when it is back.
+    const at = this.kept.findIndex(({ row }) => row.id === (this.wanted ?? this.pin?.id)), r = Math.max(0, at);
+    this.pin = { c: matrix.width - 1, ...this.pin, r, id: this.kept[r].row.id };
+    $('[data-card-gone]').hidden = !this.wanted || at >= 0;
     if (this.pin.at != null) this.pin.c = Math.max(0, Math.floor((this.pin.at - matrix.times[0]) / matrix.step));
     this.pin.c = Math.min(this.pin.c, matrix.width - 1);
     this.pin.at = null;
@@ -110,9 +115,8 @@ class Heat {
 
   /** Rows keep the order of the server; gaps tell borders: 1 px family, 5 px model and epoch, 9 px tenant. */
   layout() {
-    this.narrow = this.host.clientWidth < 620;
-    const many = this.kept.length;
-    const unit = many <= 40 ? 18 : many <= 90 ? 14 : many <= 180 ? 8 : 4;
+    const many = this.kept.length, least = many <= 40 ? 18 : many <= 90 ? 14 : many <= 180 ? 8 : 4;
+    const unit = Math.max(least, Math.min(ROW_MOST_PX, Math.floor((innerHeight - AROUND_PX) / many)));
     let y = 0;
     this.bands = this.kept.map(({ row, index }, i) => {
       const last = this.kept[i - 1]?.row;
@@ -123,6 +127,7 @@ class Heat {
     });
     this.height = Math.ceil(y);
     this.plane.style.setProperty('block-size', `${this.height}px`);
+    this.painter.spread(this.matrix, this.bands.map((band) => band.row));
   }
 
   /** The picture and what follows from it; a live column changes neither the rows' names nor the scale. */
@@ -130,15 +135,10 @@ class Heat {
     this.width = this.plane.clientWidth;
     if (!this.width || !this.bands?.length) return;
     this.painter.paint(this.matrix, this.bands, this.width, this.height);
-    if (!column) this.frameOf();
+    if (!column) { this.legend(); this.axis(); }
     this.sides();
     this.over();
     this.times();
-  }
-
-  stepWords() {
-    const { step } = this.matrix;
-    return step < 60 ? t('seconds', { n: step }) : step < 3600 ? t('minutes', { n: step / 60 }) : t('hours', { n: step / 3600 });
   }
 
   /** A value with the unit of the metric. */
@@ -151,52 +151,21 @@ class Heat {
 
   /** What is so now; a window that ended says nothing of it. */
   present(value) { return this.zoom.window ? t('dash') : this.say(value); }
-
-  groups(key) {
-    const out = [];
-    for (const band of this.bands) {
-      const id = key(band.data), last = out.at(-1);
-      if (last?.id === id) last.y2 = band.y + band.h;
-      else out.push({ id, row: band.data, y1: band.y, y2: band.y + band.h });
-    }
-    return out;
+  /** How much is drawn, and the colours with the values they stand for: of these rows, at this brightness. */
+  legend() {
+    const { painter, matrix } = this, { step } = matrix;
+    const wide = step < 60 ? t('seconds', { n: step }) : step < 3600 ? t('minutes', { n: step / 60 }) : t('hours', { n: step / 3600 });
+    write($('[data-size]'), t('rows_columns', { rows: this.bands.length, columns: matrix.width, step: wide }));
+    const [low, middle, top] = [0, 0.5, 1].map((x) => painter.valueAt(matrix, x));
+    painter.scale($('[data-scale]'));
+    const say = (name, value, bound = '') => write($(`[data-scale-${name}]`), `${bound}${short(value).join('')}`);
+    say('low', low, painter.least < low * 0.995 ? '≤ ' : '');
+    say('middle', middle);
+    say('top', top, painter.most > top * 1.005 ? '≥ ' : '');
+    write($('[data-scale-unit]'), t(`unit_${matrix.unit}`));
   }
 
-  frameOf() {
-    const scale = $('[data-scale]');
-    if (scale) this.painter.scale(scale, this.matrix);
-    write($('[data-scale-top]'), this.say(this.matrix.max));
-    write($('[data-size]'), t('rows_columns', { rows: this.bands.length, columns: this.matrix.width, step: this.stepWords() }));
-    this.axis();
-  }
-
-  axis() {
-    const axis = $('[data-axis]', this.host), parts = [];
-    axis.setAttribute('height', this.height);
-    const x = this.narrow ? 0 : 146, room = this.narrow ? 14 : 17;
-    let free = -20;
-    this.bands.forEach((band, i) => {
-      if (i === this.pin.r) parts.push(svg('rect', { class: 'hot', x: x - 4, y: band.y, width: 268 - x, height: Math.max(band.h, 3) }));
-      const middle = band.y + band.h / 2;
-      if (middle - free < 13) return;
-      free = middle;
-      parts.push(svg('text', { x, y: middle + 4 }, brief(band.data, room)));
-    });
-    const column = (list, at, width, name, words) => {
-      const group = svg('g', { class: name });
-      for (const { row, y1, y2 } of list) {
-        group.append(svg('path', { class: 'bracket', d: `M${at + width} ${y1 + 1}h-4V${y2 - 1}h4` }));
-        const lines = words(row).split(/(?<=-)/).slice(0, Math.max(1, Math.floor((y2 - y1) / 14)));
-        lines.forEach((line, i) => { if (y2 - y1 >= 12) group.append(svg('text', { x: at, y: (lines.length > 1 || y2 - y1 < 40 ? (y1 + y2) / 2 - (lines.length - 1) * 7 + 4 : y1 + 12) + i * 14 }, line.length > 9 ? `${line.slice(0, 8)}…` : line)); });
-      }
-      parts.push(group);
-    };
-    if (!this.narrow) {
-      column(this.groups((row) => row.tenant), 0, 62, 'g1', (row) => row.tenant);
-      column(this.groups((row) => `${row.tenant} ${row.model}`), 68, 72, 'g2', (row) => row.model);
-    }
-    axis.replaceChildren(...parts);
-  }
+  axis() { drawAxis(this.host, $('[data-axis]', this.host), this.bands, this.height, this.pin.r); }
 
   sides() {
     const means = this.bands.map((band) => this.matrix.sums(band.row).mean ?? 0);
@@ -271,7 +240,7 @@ class Heat {
     for (const end of ['x1', 'x2']) mark($('.note', host), end, ((100 * this.pin.c) / matrix.width).toFixed(1));
     $$('.y span', host).forEach((span, i) => write(span, this.say((top * i) / 2)));
     $$('.x span', host).forEach((span, i) => write(span, clock(matrix.times[Math.min(matrix.width - 1, Math.round(((matrix.width - 1) * i) / 2))], this.wide).slice(0, this.wide ? 5 : 5)));
-    address('pin', this.pin.id);
+    address('pin', this.wanted ?? this.pin.id);
   }
 
   table() {
@@ -290,7 +259,8 @@ class Heat {
   }
 
   setPin() {
-    this.pin = { ...this.cursor, id: this.bands[this.cursor.r].data.id };
+    this.pin = { ...this.cursor, id: this.wanted = this.bands[this.cursor.r].data.id };
+    $('[data-card-gone]').hidden = true;
     this.axis(); this.sides(); this.over(); this.card();
   }
 
@@ -347,8 +317,7 @@ class Heat {
     document.addEventListener('themechange', () => requestAnimationFrame(() => { this.painter.retint(); this.paint(); }));
     onSwap(ready(() => { this.honest(); this.over(); }));
     document.body.addEventListener('kvc:refresh', () => { if (root.dataset.heat === 'error') this.load(); });
-    const pinned = new URLSearchParams(location.search).get('pin');
-    if (pinned) this.pin = { c: Infinity, r: 0, id: pinned };
+    this.wanted = new URLSearchParams(location.search).get('pin');
   }
 
   leave() {
@@ -369,20 +338,22 @@ class Heat {
     if (this.zoom.window) return;
     if (axis?.version != null && axis.version !== this.matrix.axis) { this.again(); return; }
     if (this.matrix.step !== LIVE_LAYER_SECONDS) { if (serverNow() > this.matrix.times.at(-1) + 3 * this.matrix.step) this.again(); return; }
-    if (!this.matrix.width || !this.bands) { if (Object.keys(columns ?? {}).length && this.matrix.rows.length) this.again(); return; }
-    let news = false;
+    if (!this.matrix.width) { if (Object.keys(columns ?? {}).length && this.matrix.rows.length) this.again(); return; }
+    if (!this.bands) return;
+    let news = false, beyond = false;
     for (const [time, column] of Object.entries(columns ?? {}).sort((a, b) => a[0] - b[0])) {
       if (!column || Number(time) < this.matrix.times.at(-1)) continue;
       if (column.axis != null && column.axis !== this.matrix.axis) { this.again(); return; }
       const levels = Uint8Array.from(atob(column.levels), (c) => c.charCodeAt(0));
       const pushed = this.matrix.push(Number(time), levels);
+      beyond ||= this.painter.reach(this.matrix, levels, this.bands);
       if (pushed === 'hole') { this.again(); return; }
       // The pinned cell and the crosshair stay on their time while the picture moves.
       if (pushed === 'next') for (const place of [this.pin, this.cursor]) if (place.c < this.matrix.width - 1) place.c = Math.max(0, place.c - 1);
       news = true;
     }
     if (!news || document.hidden || this.host.hidden) return;
-    this.paint(true);
+    this.paint(!beyond);
     root.dataset.column = String(this.matrix.times.at(-1));
   }
 

@@ -6,12 +6,14 @@ import { number } from './format.js';
 /** The whole name. */
 export const label = (row) => (row.kind === 'other' ? t('other', { n: number(row.merged) }) : row.kind === 'new' ? t('new_prompts') : row.label || row.family);
 
-/** The label cut to what fits beside the map: the namespace, and the end of the family's id. */
-export const brief = (row, room) => {
+/** The label cut in the middle until it `fits`: the namespace, and the end of the family's id. */
+export const brief = (row, fits) => {
   const words = label(row);
-  if (words.length <= room) return words;
+  if (fits(words)) return words;
   const tail = row.kind === 'family' && row.family ? row.family.slice(-4) : words.slice(-5);
-  return `${words.slice(0, room - tail.length - 1)}…${tail}`;
+  let n = words.length - tail.length - 1;
+  while (n > 1 && !fits(`${words.slice(0, n)}…${tail}`)) n -= 1;
+  return `${words.slice(0, n)}…${tail}`;
 };
 
 /** Tenant and model. */
