@@ -299,8 +299,9 @@ class Heat {
     const filter = $('[data-filter]');
     filter.value = this.words;
     const refilter = (words) => { this.words = filter.value = words; address('q', words); this.renew(); };
-    filter.addEventListener('input', ready(() => refilter(filter.value.trim())));
-    for (const button of $$('[data-filter-drop]')) button.addEventListener('click', ready(() => refilter('')));
+    const loaded = (action) => () => { if (this.matrix) action(); };  // where no row matches, words can be changed all the same
+    filter.addEventListener('input', loaded(() => refilter(filter.value.trim())));
+    for (const button of $$('[data-filter-drop]')) button.addEventListener('click', loaded(() => refilter('')));
     $('[data-card-filter]').addEventListener('click', ready(() => refilter(label(this.bands[this.pin.r].data))));
     for (const name of ['metric', 'range']) {
       $(`[data-${name}]`).addEventListener('change', (event) => {
