@@ -20,8 +20,8 @@ from audit.export.making import told
 from audit.proving import checkpoint_now, proof_of
 from audit.services import portable, record
 from audit.tree import log_state
-from kvconsole.infra.access import ANY, Principal, audited, counted, current_principal, route
-from kvconsole.infra.calls import call, page_of
+from kvconsole.infra.access import ANY, Principal, audited, counted, route
+from kvconsole.infra.calls import call, caller, page_of
 from kvconsole.infra.rest import Problem
 
 READERS = ("auditor", "operator", "tenant-admin", "tenant-member")
@@ -36,7 +36,7 @@ class Events(APIView):
     def get(self, request: Request) -> Response:
         """A page of events, newest first; a tenant's people see the tenant's own."""
         asked = _query(request)
-        actor, rows = _actor(), selectors.event_rows(filter_of(asked))
+        actor, rows = caller(), selectors.event_rows(filter_of(asked))
 
         def views(found: list[Any]) -> list[Any]:
             return selectors.event_views(found, reader=actor)
@@ -52,7 +52,7 @@ class EventDetail(APIView):
     @call("audit_events_get", answer=EventOut)
     def get(self, request: Request, event_id: UUID) -> Response:
         """The event, with its place in the log."""
-        actor, found = _actor(), selectors.event(event_id)
+        actor, found = caller(), selectors.event(event_id)
         if found is None:
             raise Problem("not-found")
         (view,) = selectors.event_views([found], reader=actor)
@@ -120,13 +120,6 @@ def _searched(actor: Principal, asked: dict[str, Any], count: int) -> None:
 
 def _words(asked: dict[str, Any], *, but: Sequence[str] | dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in asked.items() if name not in but}
-
-
-def _actor() -> Principal:
-    principal = current_principal()
-    if principal is None:
-        raise Problem("not-authenticated")
-    return principal
 
 
 urlpatterns: list[URLPattern] = [

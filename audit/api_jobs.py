@@ -21,8 +21,8 @@ from audit.export.making import told
 from audit.models import Job
 from audit.proving import checkpoint_now
 from audit.services import record
-from kvconsole.infra.access import Principal, audited, counted, current_principal, route
-from kvconsole.infra.calls import PROOF, call, page_of
+from kvconsole.infra.access import Principal, audited, counted, route
+from kvconsole.infra.calls import PROOF, call, caller, page_of
 from kvconsole.infra.rest import Problem, validate_only
 from kvconsole.infra.sql import PLATFORM
 from kvconsole.infra.statements import Rows
@@ -47,7 +47,7 @@ class Exports(APIView):
     )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """A signed bundle of events will be made; of a tenant's people: of the tenant's own events."""
-        actor, filters = _actor(), dict(fields.get("filters") or {})
+        actor, filters = caller(), dict(fields.get("filters") or {})
         if fields["format"] == "parquet" and not parquet.available():
             raise Problem("format-unavailable", "pyarrow is not installed: the extra kv-console[parquet].")
         _may_disclose(actor, fields["personal_data"])
@@ -102,7 +102,7 @@ class JobCancel(APIView):
     @call("audit_jobs_cancel", answer=JobOut, refusals=("job-over",))
     def post(self, request: Request, job_id: UUID) -> Response:
         """It ends at its next step; what was made of it goes."""
-        return Response(job_answer(jobs.job_cancel(job_id=job_id, actor=_actor())))
+        return Response(job_answer(jobs.job_cancel(job_id=job_id, actor=caller())))
 
 
 class Download(APIView):
@@ -117,7 +117,7 @@ class Download(APIView):
     )  # fmt: skip
     def get(self, request: Request, job_id: UUID) -> HttpResponseBase:
         """The bundle; each time somebody takes it is an event."""
-        actor, job = _actor(), _job(job_id)
+        actor, job = caller(), _job(job_id)
         if job.kind != "export":
             raise Problem("not-found")
         if job.state in jobs.OPEN:
@@ -141,7 +141,7 @@ class Download(APIView):
 
 def _accepted(kind: str, params: dict[str, Any], event_type: str, body: dict[str, Any], *, rehearsal: bool) -> Response:
     job = jobs.job_request(
-        kind=kind, params=params, actor=_actor(), now=datetime.now(UTC), event_type=event_type, body=body
+        kind=kind, params=params, actor=caller(), now=datetime.now(UTC), event_type=event_type, body=body
     )  # fmt: skip
     headers = {"Location": f"/api/v1/audit/jobs/{job.id}", "Retry-After": "1"}
     return Response(job_answer(job), status=202, headers={} if rehearsal else headers)
@@ -178,13 +178,6 @@ def _job(job_id: UUID) -> Job:
     if found is None:
         raise Problem("not-found")
     return found
-
-
-def _actor() -> Principal:
-    principal = current_principal()
-    if principal is None:
-        raise Problem("not-authenticated")
-    return principal
 
 
 urlpatterns: list[URLPattern] = [

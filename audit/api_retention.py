@@ -12,9 +12,9 @@ from rest_framework.views import APIView
 from audit import retention
 from audit.api_v1 import READERS, ApprovalOut, approval_answer
 from audit.services import portable
-from kvconsole.infra.access import audited, counted, current_principal, route
-from kvconsole.infra.calls import PROOF, call
-from kvconsole.infra.rest import Problem, Strict
+from kvconsole.infra.access import audited, counted, route
+from kvconsole.infra.calls import PROOF, call, caller
+from kvconsole.infra.rest import Strict
 
 
 class RetentionIn(Strict):
@@ -61,11 +61,8 @@ class Retentions(APIView):
     )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """It waits for a second person; approved, the bodies and sealed data go, and the leaves stay."""
-        actor = current_principal()
-        if actor is None:
-            raise Problem("not-authenticated")
         made = retention.retention_request(
-            class_=fields["class"], month=fields["month"], actor=actor, now=datetime.now(UTC)
+            class_=fields["class"], month=fields["month"], actor=caller(), now=datetime.now(UTC)
         )
         return Response(approval_answer(made), status=202)
 

@@ -14,8 +14,8 @@ from rest_framework.views import APIView
 from audit import approvals
 from audit.models import Approval
 from audit.services import portable
-from kvconsole.infra.access import audited, counted, current_principal, route
-from kvconsole.infra.calls import PROOF, call, page_of
+from kvconsole.infra.access import audited, counted, route
+from kvconsole.infra.calls import PROOF, call, caller, page_of
 from kvconsole.infra.rest import Problem, Strict
 from kvconsole.infra.statements import Rows
 
@@ -103,10 +103,8 @@ class Deny(APIView):
 
 
 def _decide(approval_id: UUID, approve: bool, reason: str) -> Response:
-    actor, now = current_principal(), datetime.now(UTC)
-    if actor is None:
-        raise Problem("not-authenticated")
-    found = approvals.approval_decide(approval_id=approval_id, approve=approve, actor=actor, reason=reason, now=now)
+    now = datetime.now(UTC)
+    found = approvals.approval_decide(approval_id=approval_id, approve=approve, actor=caller(), reason=reason, now=now)
     return Response(approval_answer(found))
 
 

@@ -16,8 +16,8 @@ from audit.services import portable
 from audit.webhooks import services
 from audit.webhooks.kinds import KINDS, TEST
 from audit.webhooks.signature import secret_text
-from kvconsole.infra.access import Principal, audited, counted, current_principal, route
-from kvconsole.infra.calls import call, page_of
+from kvconsole.infra.access import audited, counted, route
+from kvconsole.infra.calls import call, caller, page_of
 from kvconsole.infra.rest import Problem, Strict, etag, require_match
 from kvconsole.infra.statements import Rows
 
@@ -102,7 +102,7 @@ class Webhooks(APIView):
     )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """A new webhook; its secret is in this answer and nowhere else."""
-        hook, secret = services.webhook_create(**fields, actor=_actor(), now=datetime.now(UTC))
+        hook, secret = services.webhook_create(**fields, actor=caller(), now=datetime.now(UTC))
         headers = {**NO_STORE, "Location": f"/api/v1/webhooks/{hook.id}"}
         return Response(_answer(hook) | {"secret": secret_text(secret)}, status=201, headers=headers)
 
@@ -120,13 +120,13 @@ class WebhookDetail(APIView):
     def patch(self, request: Request, fields: dict[str, Any], webhook_id: UUID) -> Response:
         """Address, name, kinds of events or state changed; what waits goes to the new address."""
         require_match(request, _tag(_hook(webhook_id)))
-        hook = services.webhook_change(webhook_id=webhook_id, actor=_actor(), **fields)
+        hook = services.webhook_change(webhook_id=webhook_id, actor=caller(), **fields)
         return Response(_answer(hook), headers={"ETag": _tag(hook)})
 
     @call("webhooks_remove", status=204)
     def delete(self, request: Request, webhook_id: UUID) -> Response:
         """It is gone, with its secret and what was on its way."""
-        services.webhook_remove(webhook_id=webhook_id, actor=_actor())
+        services.webhook_remove(webhook_id=webhook_id, actor=caller())
         return Response(status=204)
 
 
@@ -136,7 +136,7 @@ class WebhookRotate(APIView):
     @call("webhooks_rotate", answer=WebhookMade)
     def post(self, request: Request, webhook_id: UUID) -> Response:
         """A new secret, in this answer and nowhere else; for 24 hours messages are signed with the old one too."""
-        hook, secret = services.webhook_rotate(webhook_id=webhook_id, actor=_actor(), now=datetime.now(UTC))
+        hook, secret = services.webhook_rotate(webhook_id=webhook_id, actor=caller(), now=datetime.now(UTC))
         return Response(_answer(hook) | {"secret": secret_text(secret)}, headers=NO_STORE)
 
 
@@ -178,13 +178,6 @@ def _hook(webhook_id: UUID) -> Webhook:
     if found is None:
         raise Problem("not-found")
     return found
-
-
-def _actor() -> Principal:
-    principal = current_principal()
-    if principal is None:
-        raise Problem("not-authenticated")
-    return principal
 
 
 ONE = "webhooks/<uuid:webhook_id>"

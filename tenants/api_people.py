@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from kvconsole.infra.access import ANY, Principal, audited, counted, current_principal, route
-from kvconsole.infra.calls import PROOF, call, page_of
+from kvconsole.infra.calls import PROOF, call, caller, page_of
 from kvconsole.infra.rest import Problem
 from kvconsole.infra.sql import PLATFORM
 from tenants import selectors, services
@@ -68,7 +68,7 @@ class People(APIView):
     )
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """A new person or service account; the link or password is in this answer and nowhere else."""
-        actor, slug = _actor(), fields.pop("tenant")
+        actor, slug = caller(), fields.pop("tenant")
         tenant = _tenant(slug or actor.tenant_slug) if slug or actor.tenant_id else None
         how: services.How = fields.pop("how", "") or ("none" if fields["kind"] == "service" else "link")
         place = None if tenant is None or tenant.id == PLATFORM else tenant
@@ -95,7 +95,7 @@ class Person(APIView):
         suspended, given = fields.pop("suspended", None), request.headers.get("If-Match", "")
         active = None if suspended is None else not suspended
         services.person_change(
-            user_id=person_id, **fields, is_active=active, unless=lambda user: stale(given, user), actor=_actor()
+            user_id=person_id, **fields, is_active=active, unless=lambda user: stale(given, user), actor=caller()
         )
         view = _seen(person_id)
         return Response(person_answer(view), headers={"ETag": person_etag(view)})
@@ -103,7 +103,7 @@ class Person(APIView):
     @call("people_remove", status=204, refusals=CHANGE_REFUSALS)
     def delete(self, request: Request, person_id: UUID) -> Response:
         """Name, address, factors, sessions and tokens of the person are gone; the trail stays."""
-        services.person_remove(user_id=person_id, actor=_actor())
+        services.person_remove(user_id=person_id, actor=caller())
         return Response(status=204)
 
 
@@ -113,7 +113,7 @@ class Shred(APIView):
     @call("people_shred", status=204, refusals=CHANGE_REFUSALS)
     def post(self, request: Request, person_id: UUID) -> Response:
         """The person is removed, and what was sealed for them cannot be read or linked any more, in no copy."""
-        services.person_shred(user_id=person_id, actor=_actor())
+        services.person_shred(user_id=person_id, actor=caller())
         return Response(status=204)
 
 
@@ -123,7 +123,7 @@ class Invite(APIView):
     @call("people_invite", answer=InvitationOut, refusals=(*CHANGE_REFUSALS, "conflict"))
     def post(self, request: Request, person_id: UUID) -> Response:
         """A new link to hand over; earlier ones are void."""
-        plaintext = services.invitation_renew(user_id=person_id, actor=_actor())
+        plaintext = services.invitation_renew(user_id=person_id, actor=caller())
         return Response({"invitation": _link(plaintext)}, headers=NO_STORE)
 
 
@@ -133,7 +133,7 @@ class Tokens(APIView):
     @call("tokens_list", answer=TokenOut, page=True)
     def get(self, request: Request, slug: str) -> Response:
         """A page of tokens, by id: all of those the caller administers, else the caller's own."""
-        actor, tenant_id, now = _actor(), _tenant_id(slug), datetime.now(UTC)
+        actor, tenant_id, now = caller(), _tenant_id(slug), datetime.now(UTC)
         everything = administers(actor, tenant_id) or (actor.tenant_id is None and actor.may("auditor"))
         if not everything and (actor.tenant_id or PLATFORM) != tenant_id:
             raise Problem("not-found")
@@ -153,7 +153,7 @@ class Tokens(APIView):
     )
     def post(self, request: Request, fields: dict[str, Any], slug: str) -> Response:
         """A new token; it is in this answer and nowhere else."""
-        actor, tenant = _actor(), _tenant(slug)
+        actor, tenant = caller(), _tenant(slug)
         owner_id = fields.pop("owner", None) or _self(actor)
         owner = User.objects.defer("password", "lookalike").filter(id=owner_id).first() if owner_id else None
         if owner is None:
@@ -176,7 +176,7 @@ class TokenRotate(APIView):
     )
     def post(self, request: Request, slug: str, token_id: str) -> Response:
         """A token with the same rights, in this answer and nowhere else; the old one works 24 hours more at most."""
-        token, plaintext = services.token_rotate(tenant=_tenant(slug), token_id=token_id, actor=_actor())
+        token, plaintext = services.token_rotate(tenant=_tenant(slug), token_id=token_id, actor=caller())
         view = reading.token(token.id)
         if view is None:
             raise Problem("not-found")
@@ -189,7 +189,7 @@ class TokenDetail(APIView):
     @call("tokens_revoke", status=204)
     def delete(self, request: Request, slug: str, token_id: str) -> Response:
         """The token is of no use any more."""
-        services.token_withdraw(tenant=_tenant(slug), token_id=token_id, actor=_actor())
+        services.token_withdraw(tenant=_tenant(slug), token_id=token_id, actor=caller())
         return Response(status=204)
 
 
@@ -199,7 +199,7 @@ class Me(APIView):
     @call("me_get", answer=MeOut)
     def get(self, request: Request) -> Response:
         """Who the console takes the caller for, and what it may."""
-        actor = _actor()
+        actor = caller()
         session = None
         if actor.kind == "user":
             proved = datetime.fromtimestamp(actor.proved_at, UTC) if actor.proved_at else None
@@ -217,13 +217,6 @@ class Me(APIView):
             "session": session,
         }
         return Response(MeOut(answer).data)
-
-
-def _actor() -> Principal:
-    principal = current_principal()
-    if principal is None:
-        raise Problem("not-authenticated")
-    return principal
 
 
 def _self(actor: Principal) -> UUID | None:

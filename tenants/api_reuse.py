@@ -15,11 +15,11 @@ from rest_framework.views import APIView
 
 from audit.services import portable
 from kvconsole.infra.access import audited, counted, route
-from kvconsole.infra.calls import PROOF, call, page_of
+from kvconsole.infra.calls import PROOF, call, caller, page_of
 from kvconsole.infra.rest import Problem
 from kvconsole.infra.statements import Rows
 from tenants import reading, services
-from tenants.api_v1 import FLEET_READERS, TENANT_READERS, actor, model_of
+from tenants.api_v1 import FLEET_READERS, TENANT_READERS, model_of
 from tenants.bodies_reuse import (
     AdapterIn,
     AdapterNumber,
@@ -65,13 +65,13 @@ class Adapters(APIView):
     @call("adapters_create", body=AdapterIn, answer=AdapterNumber, status=201)
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """The adapter of this content: known already, or the next epoch of its name."""
-        caller = actor()
+        who = caller()
         found = services.adapter_register(
             model=model_of(fields["model"]),
             name=fields["name"],
             digest=fields["digest"],
-            tenant_id=caller.tenant_id or PLATFORM_TENANT,
-            actor=caller,
+            tenant_id=who.tenant_id or PLATFORM_TENANT,
+            actor=who,
         )
         return Response({"adapter_epoch": found.epoch, "name": found.name, "digest": found.digest}, status=201)
 
@@ -122,7 +122,7 @@ class ModelRollout(APIView):
             shares=_shares(fields["shares"]),
             horizon_seconds=fields["horizon_seconds"],
             unless=lambda now: "*" not in given and reading.rollout_tag(model, now) not in given,
-            actor=actor(),
+            actor=caller(),
         )
         tag = reading.rollout_tag(model, reading.rollout_of(model))
         return Response(plain(reading.rollout(model, now=datetime.now(UTC))), headers={"ETag": tag})
@@ -169,7 +169,7 @@ class ShareGroups(APIView):
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """A share group that waits for its second person."""
         owner = fields.pop("owner_tenant")
-        return Response(_group(services.share_group_request(owner=owner, **fields, actor=actor())), status=201)
+        return Response(_group(services.share_group_request(owner=owner, **fields, actor=caller())), status=201)
 
 
 class ShareGroupDetail(APIView):
@@ -198,7 +198,7 @@ class ShareGroupApprove(APIView):
     )
     def post(self, request: Request, group_id: UUID) -> Response:
         """Its members may share from now on."""
-        return Response(_group(services.share_group_approve(group_id=group_id, actor=actor())))
+        return Response(_group(services.share_group_approve(group_id=group_id, actor=caller())))
 
 
 class ShareGroupRevoke(APIView):
@@ -208,9 +208,9 @@ class ShareGroupRevoke(APIView):
     def post(self, request: Request, fields: dict[str, Any], group_id: UUID) -> Response:
         """Nobody shares through it any more, and what it cached is fenced."""
         group = ShareGroup.objects.filter(id=group_id).first()
-        if group is None or actor().tenant_id not in (None, group.tenant_id):
+        if group is None or caller().tenant_id not in (None, group.tenant_id):
             raise Problem("not-found")
-        return Response(_group(services.share_group_revoke(group_id=group_id, reason=fields["reason"], actor=actor())))
+        return Response(_group(services.share_group_revoke(group_id=group_id, reason=fields["reason"], actor=caller())))
 
 
 def plain(value: Any) -> Any:

@@ -10,8 +10,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from audit.services import portable
-from kvconsole.infra.access import Principal, audited, counted, current_principal, route
-from kvconsole.infra.calls import call, page_of
+from kvconsole.infra.access import audited, counted, route
+from kvconsole.infra.calls import call, caller, page_of
 from kvconsole.infra.rest import Problem, etag
 from kvconsole.infra.statements import Rows
 from tenants import hot, selectors, services
@@ -74,7 +74,7 @@ class Tenants(APIView):
     @call("tenants_create", body=TenantIn, answer=TenantOut, status=201, refusals=("slug-taken", "slug-lookalike"))
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """A new tenant."""
-        return Response(tenant_answer(services.tenant_create(**fields, actor=actor())), status=201)
+        return Response(tenant_answer(services.tenant_create(**fields, actor=caller())), status=201)
 
 
 class TenantDetail(APIView):
@@ -92,7 +92,7 @@ class TenantDetail(APIView):
     def patch(self, request: Request, fields: dict[str, Any], slug: str) -> Response:
         """The tenant with these fields changed; the rest stays."""
         given = request.headers.get("If-Match", "")
-        tenant = services.tenant_change(slug=slug, changes=fields, unless=stale(given), actor=actor())
+        tenant = services.tenant_change(slug=slug, changes=fields, unless=stale(given), actor=caller())
         return Response(tenant_answer(tenant))
 
 
@@ -107,7 +107,7 @@ class Models(APIView):
     @call("models_create", body=ModelIn, answer=ModelOut, status=201, refusals=MODEL_REFUSALS)
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """A new model from its `config.json`."""
-        return Response(model_answer(services.model_register(**fields, actor=actor())), status=201)
+        return Response(model_answer(services.model_register(**fields, actor=caller())), status=201)
 
 
 class ModelDetail(APIView):
@@ -131,7 +131,7 @@ class Epochs(APIView):
     @call("epochs_create", body=EpochIn, answer=EpochNumber, status=201, refusals=("epoch-twin",))
     def post(self, request: Request, fields: dict[str, Any], name: str) -> Response:
         """The model's next epoch."""
-        epoch = services.epoch_create(model=model_of(name), **fields, actor=actor())
+        epoch = services.epoch_create(model=model_of(name), **fields, actor=caller())
         return Response({"epoch": epoch.epoch}, status=201)
 
 
@@ -141,8 +141,8 @@ class NamespaceResolve(APIView):
     @call("namespaces_resolve", body=NamespaceIn, answer=NamespaceOut, refusals=NAMESPACE_REFUSALS)
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """The namespace, made if this is its first request."""
-        found = services.namespace_resolve(**fields, actor=actor())
-        hot.remember(request._request, actor())
+        found = services.namespace_resolve(**fields, actor=caller())
+        hot.remember(request._request, caller())
         return Response(namespace_answer(found))
 
 
@@ -153,21 +153,13 @@ class KeyLeases(APIView):
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """Leases from now for five minutes, and the fences behind `fence_seq`. The call acknowledges `fence_seq`."""
         answer = services.key_leases_renew(
-            principal=actor(),
+            principal=caller(),
             held={one["namespace"]: one["generation"] for one in fields.get("held", [])},
             fence_seq=fields["fence_seq"],
             everything=fields["all"],
             now=datetime.now(UTC),
         )
         return Response(portable(msgspec.to_builtins(answer)), headers={"Cache-Control": "no-store"})
-
-
-def actor() -> Principal:
-    """Who calls."""
-    principal = current_principal()
-    if principal is None:
-        raise Problem("not-authenticated")
-    return principal
 
 
 def stale(given: str) -> Any:
@@ -177,7 +169,7 @@ def stale(given: str) -> Any:
 
 def model_of(name: str) -> Model:
     """The model that the caller means by the name."""
-    found = selectors.model_by_name(name, tenant_id=actor().tenant_id)
+    found = selectors.model_by_name(name, tenant_id=caller().tenant_id)
     if found is None:
         raise Problem("not-found")
     return found

@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from kvconsole.infra import lists
-from kvconsole.infra.access import principal_of
+from kvconsole.infra.access import Principal, current_principal, principal_of
 from kvconsole.infra.rest import CODES, Problem, Strict, etag
 from kvconsole.infra.statements import Rows
 
@@ -129,6 +129,18 @@ def page_of(
     page = lists.paginate(rows, request, name=name, filters=filters)
     items = [item(row) for row in views(page.items)]
     return Response({"items": items, "next": page.next, "prev": page.prev, "approximate_total": page.approximate_total})
+
+
+def caller() -> Principal:
+    """Who calls.
+
+    Raises:
+        Problem: not-authenticated.
+    """
+    principal = current_principal()
+    if principal is None:
+        raise Problem("not-authenticated")
+    return principal
 
 
 def valid(serializer: type[Strict], request: Request) -> dict[str, Any]:
