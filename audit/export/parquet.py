@@ -25,8 +25,8 @@ def write(path: Path, slices: Iterable[Sequence[Record]]) -> int:
         path: of the new file.
         slices: the records, some thousands at a time.
     """
-    import pyarrow  # type: ignore[import-not-found,unused-ignore]
-    import pyarrow.parquet  # type: ignore[import-not-found,unused-ignore]
+    import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    import pyarrow.parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     schema, rows = _schema(pyarrow), 0
     options = {"compression": "zstd", "compression_level": 3, "use_dictionary": False, "version": "2.6"}
