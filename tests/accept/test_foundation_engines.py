@@ -43,12 +43,10 @@ with tenant_context(who):
 
 
 class Engine:
-    """A console with one listener, and a publisher in place of the engine."""
+    """A console with the host of one listener, and a publisher in place of the engine."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        console.start("signer", "web", "ingest")
-        console.seed()
         shell = subprocess.run(
             [sys.executable, "manage.py", "shell", "-v", "0", "-c", SEED], capture_output=True, text=True, cwd=CLONE,
             env=console.env,
@@ -62,14 +60,15 @@ class Engine:
         self.blk = {slug: subkey(secret, "blk") for slug, secret in secrets.items()}
         self.salts = {s: engine_salt(subkey(secrets[t], "salt")) for s, t in TENANTS.items() if s}
         self.directory = console.node("engine-host")
-        self.publisher = Publisher()
-        self.process: subprocess.Popen[bytes] | None = None
+        self.publisher: Publisher
+        self.source = ""
 
     def listen(self, source: str) -> None:
-        """The listener speaks for the publisher."""
+        """The listener speaks for the publisher, until the test is over."""
         command = [sys.executable, "-m", "nodeagent", "listen", "--dir", str(self.directory), "--source", source]
         command += ["--engine", self.publisher.endpoint, "--replay", self.publisher.replay]
         command += ["--namespace-default", self.spaces["acme-code"].hex(), "--bytes-per-token", "256"]
+        self.source = source
         self.console._spawn(source, command, {k: v for k, v in os.environ.items() if not k.startswith("KVC_")})
         until(lambda: self.publisher.asked > 0, 30, "the listener asks for the ring")
 
@@ -82,11 +81,18 @@ class Engine:
         return msgspec.msgpack.encode(batch)
 
 
+@pytest.fixture(scope="module")
+def host(fleet_console: Console) -> Engine:
+    return Engine(fleet_console)
+
+
 @pytest.fixture
-def engine(console: Console) -> Iterator[Engine]:
-    made = Engine(console)
-    yield made
-    made.publisher.close()
+def engine(host: Engine) -> Iterator[Engine]:
+    host.publisher, host.source = Publisher(), ""
+    yield host
+    if host.source:
+        host.console.kill(host.source)
+    host.publisher.close()
 
 
 def keys_of(run: str, engine: Engine) -> Iterator[tuple[str | None, dict[str, tuple[str, bytes]]]]:
