@@ -103,9 +103,14 @@ def _query(request: Request) -> dict[str, Any]:
 
 
 def _searched(actor: Principal, asked: dict[str, Any], count: int) -> None:
-    """The search is an event; names that somebody typed are sealed in it."""
+    """The search is an event; what somebody typed is sealed in it, and of a person who was named only who that is.
+
+    It is sealed for who searched: a name would outlive the keys of the person who has it.
+    """
     span = {name: asked[name] for name in ("from", "to") if asked.get(name)}
     named = {name: asked[name] for name in ("actor", "object", "request_id") if asked.get(name)}
+    if "actor" in named:
+        named["actor"] = selectors.actor_said(named["actor"])
     record(
         event_type="log.searched",
         outcome="success",
