@@ -43,7 +43,7 @@ class Exports(APIView):
 
     @call(
         "audit_exports_create", body=ExportIn, answer=JobOut, status=202, operation=True,
-        refusals=(*JOB_REFUSALS, "format-unavailable", "person-needed", *PROOF),
+        refusals=(*JOB_REFUSALS, "audit-unavailable", "format-unavailable", "person-needed", *PROOF),
     )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """A signed bundle of events will be made; of a tenant's people: of the tenant's own events."""

@@ -19,6 +19,7 @@ from django.utils.module_loading import import_string
 
 from audit.models import Job
 from audit.services import record
+from audit.standing import need_log
 from kvconsole.infra import leases
 from kvconsole.infra.access import FLEET_PLANE, Principal, plane
 from kvconsole.infra.rest import Problem, add_codes
@@ -63,8 +64,10 @@ def job_request(
         event_type, body, pii: the event of the request.
 
     Raises:
-        Problem: too-many-jobs or exports-unconfigured; nothing was asked for.
+        Problem: too-many-jobs, exports-unconfigured, or, for an export, audit-unavailable; nothing was asked for.
     """
+    if kind == "export":
+        need_log()
     directory()
     tenant = actor.tenant_id or PLATFORM
     if Job.objects.filter(tenant_id=tenant, state__in=OPEN).count() >= MOST_OPEN:

@@ -124,6 +124,7 @@ PROBLEMS: dict[str, Problem] = {
     "approval-expired": Problem(_("It waited too long for a second person"), REQUEST, NONE),
     "retention-too-young": Problem(_("Bodies are kept for at least twelve months after their month"), REQUEST, NONE),
     "retention-done": Problem(_("These bodies went already, or somebody asked for it"), REQUEST, NONE),
+    "audit-unavailable": Problem(_("The log is not signed in time: what cannot be undone has to wait"), REQUEST, LATER),
     "not-sequenced": Problem(_("The event is not in the log yet"), REQUEST, SAME),
     "not-signed": Problem(_("No signed checkpoint holds it yet"), REQUEST, SAME),
     "too-many-jobs": Problem(_("As many exports and verifications as may be are at work"), REQUEST, LATER),

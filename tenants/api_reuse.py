@@ -192,7 +192,7 @@ class ShareGroupApprove(APIView):
         answer=ShareGroupOut,
         refusals=(
             *("person-needed", "approval-own", "approval-decided", "approval-expired", "share-group-inactive"),
-            "share-group-incompatible",
+            *("share-group-incompatible", "audit-unavailable"),
             *PROOF,
         ),
     )
