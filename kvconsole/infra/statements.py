@@ -47,6 +47,25 @@ def fetch(query: LiteralString, values: Sequence[Any] = (), *, using: str = "") 
         return cursor.execute(query, values, prepare=alias == FLEET_PLANE).fetchall()
 
 
+def put(query: LiteralString, values: Sequence[Any], *, using: str) -> tuple[int, ...]:
+    """What a statement that inserts one row returns of it, whole numbers only; prepared as in `fetch`.
+
+    Args:
+        query: with `%s` where the values go.
+        values: bound by the server.
+        using: alias of the connection, which is in a transaction.
+
+    Raises:
+        TransactionManagementError: the transaction can only be undone.
+    """
+    connection = connections[using]
+    connection.validate_no_broken_transaction()
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        row = cursor.execute(query, values, prepare=using == FLEET_PLANE).fetchone()
+    assert row is not None
+    return row
+
+
 class Given(Expression):
     """Stands in a QuerySet for a value that is bound when the statement is run."""
 
