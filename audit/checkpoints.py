@@ -5,6 +5,7 @@ there is one, is shown the same. A signer that refuses says that this is not the
 event and a state that pages show, and what people do goes on. Run by the sequencer's process, in a thread of its own.
 """
 
+import contextlib
 import logging
 import threading
 import time
@@ -99,7 +100,8 @@ def head_keep(*, witness: bool) -> None:
 
 def _head(tree: Sizes, old: int, node: Node) -> Answer:
     """The signer's answer; asked again where it signed another size last than the database says."""
-    old = min(old, tree.size)
+    known, old = old, min(old, tree.size)
+    forgot = None
     for _ in range(2):
         proof = consistency(old, tree.size, node)
         answer = signing.checkpoint(old_size=old, new_size=tree.size, new_root=tree.root, proof=proof)
@@ -108,6 +110,7 @@ def _head(tree: Sizes, old: int, node: Node) -> Answer:
         if answer.size > tree.size:
             return signing.NotAnswered("log-shrunk", final=True, size=answer.size)
         old = answer.size
+        forgot = old if old < known else None
     if isinstance(answer, str):
         try:
             said = checkpoint_parse(note_text(answer))
@@ -115,7 +118,25 @@ def _head(tree: Sizes, old: int, node: Node) -> Answer:
             return signing.NotAnswered("note-malformed", e.code)
         if (said.size, said.root) != (tree.size, tree.root):
             return signing.NotAnswered("note-of-another-head")
+        if forgot is not None:
+            _forgot(forgot, known, said.origin)
     return answer
+
+
+def _forgot(size: int, known: int, origin: str) -> None:
+    """The signer knew less than it had signed under this name: its state was set back, or key and state are new."""
+    ((note,),) = asked()("SELECT note FROM audit_signing", ())
+    with contextlib.suppress(NoteError):
+        if checkpoint_parse(note_text(note)).origin == origin:
+            detail = f"{known} leaves were signed, and the signer knew of {size}"
+            finding_open(
+                kind="signer-set-back",
+                subject=f"{size}/{known}",
+                first_index=size,
+                detail=detail,
+                event_type="log.divergence_found",
+                body={"kind": "signer-set-back", "index": size, "detail": detail},
+            )
 
 
 def _cosigned(size: int, old: int, note: str) -> Answer:

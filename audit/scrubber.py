@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import psycopg
 from django.db import connection, transaction
 
-from audit import rehash, tiles
+from audit import rehash, signing, tiles
 from audit.findings import finding_open, findings_settle, log_event
 from audit.gaps import Tally, gaps_tell
 from audit.tree import LogTorn
@@ -31,7 +31,7 @@ LEAST_RATE = 2_000.0
 SAVE_SECONDS = 5.0
 LOCK = 0x4B564C47_00000002
 NICE = 10
-KINDS = ("leaf", "event", "body", "tile", "checkpoint", "frontier", "log-shrunk")
+KINDS = ("leaf", "event", "body", "tile", "checkpoint", "signature", "frontier", "log-shrunk")
 UNSETTLED = 5_000
 """Numbers that are missing so near the end may be on their way; the gap finder sees to them."""
 NAMED = 100
@@ -93,6 +93,7 @@ class Scrubber:
     def round(self) -> Verdict | None:
         """The rest of the round at hand; None: told to stop before its end. What differs is a row and an event."""
         walk = self._resume()
+        walk.key = signing.log_key()
         begin = saved = time.monotonic()
         paced_from, done = begin, 0
         with ThreadPoolExecutor(1, thread_name_prefix="scrub") as pool:
@@ -193,9 +194,10 @@ class Scrubber:
 
     def _conclude(self, walk: rehash.Walk, part: rehash.Part, seconds: float) -> Verdict:
         gaps_tell([hole for hole in walk.tally.holes() if hole.at < part.size - UNSETTLED], walk.tally.doubled)
+        looked_at = [kind for kind in KINDS if kind != "signature" or walk.key is not None]
         with transaction.atomic(), connection.cursor() as cursor:
             if not self._found:
-                findings_settle(kinds=KINDS)
+                findings_settle(kinds=looked_at)
             cursor.execute(
                 "SELECT min(first_index) FROM audit_finding WHERE resolved_at IS NULL AND kind = ANY(%s)",
                 (list(KINDS),),

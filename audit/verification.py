@@ -44,7 +44,7 @@ class Verification:
         self.job, self.lease = job, lease
         at: dict[str, Any] = job.position
         frontier = Frontier.unpack(bytes.fromhex(at.get("frontier", "")), at.get("next", 0))
-        self.walk = rehash.Walk(frontier, Tally(at.get("tally")))
+        self.walk = rehash.Walk(frontier, Tally(at.get("tally")), key=signing.log_key())
         self.found: list[list[Any]] = at.get("found", [])
         self.count: int = at.get("count", 0)
         self.seconds: float = at.get("seconds", 0.0)
@@ -97,7 +97,7 @@ class Verification:
         for hole in self.walk.tally.holes():
             if hole[3] < part.size - UNSETTLED:
                 self._tell("gap", hole[3], f"producer {hole.producer}: {hole.first} to {hole.last} are missing")
-        if why := _signature(checkpoint_latest()):
+        if why := _signature(checkpoint_latest(), self.walk.key):
             self._tell("signature", part.signed, why)
         first = min((index for _, index, _ in self.found), default=None)
         verdict = f"diverges at {first}" if self.count else "as sealed"
@@ -126,13 +126,12 @@ class Verification:
             )
 
 
-def _signature(newest: CheckpointRow | None) -> str:
+def _signature(newest: CheckpointRow | None, key: notes.VerifierKey | None) -> str:
     """Why the newest checkpoint is not one of our signer, "" = it is, or nobody can be asked now."""
-    keys = signing.public_keys() if newest is not None else None
-    if newest is None or not isinstance(keys, signing.PublicKeys):
+    if newest is None or key is None:
         return ""
     with contextlib.suppress(notes.NoteError):
-        text = notes.note_open(newest.note, [notes.vkey_parse(keys.log)], verify).text
+        text = notes.note_open(newest.note, [key], verify).text
         said = notes.checkpoint_parse(text)
         if (said.size, said.root) == (newest.size, newest.root):
             return ""

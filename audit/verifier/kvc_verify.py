@@ -331,7 +331,7 @@ class Trust:
     def of(self, origin: str, role: str) -> list[Key]:
         """The keys that may sign for a log in a role: log or export, or witness."""
         if role == "witness":
-            return [key for key in self.given or self.own if key.kind == 4]
+            return [key for key in self.given or self.own if key.kind == 4 and key.name != origin]
         wanted = (origin + ("/export" if role == "export" else ""), 1)
         keys = [key for key in self.given if key[:2] == wanted]
         need(keys or not self.given or role == "export", "another-log", f"no key that was given is of {origin}")
