@@ -36,6 +36,7 @@ class Intruder:
             raw = path.read_bytes().decode() if path.exists() else ""
             found = dict(one.partition("=")[::2] for one in raw.split("\0") if one) or console.site.env(name)
             self.env |= {key: value for key, value in found.items() if key.startswith("KVC_")}
+        self.others = {one for name in ("ingest", "beat") for one in console.site.env(name).values()}
         passwords = [key for key in self.env if key.startswith("KVC_DB_") and key.endswith("_PASSWORD")]
         self.roles = sorted(key[7:-9].lower() for key in passwords)
         self.refused: Counter[str] = Counter()
@@ -43,7 +44,7 @@ class Intruder:
 
     def loot(self) -> set[str]:
         """Everything that could be a secret: settings, and small files in the directories that settings name."""
-        found = set(self.env.values()) | {""}
+        found = set(self.env.values()) | self.others | {""}
         for value in self.env.values():
             if os.path.isdir(value):
                 for path in Path(value).rglob("*"):
