@@ -9,6 +9,7 @@ import contextlib
 import logging
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from kvcore.proofs import Node, consistency, root_at
 
 LEAST_SECONDS = 1.0
 HEARTBEAT_SECONDS = 60.0
+KIND = "signer-refused"
 REFUSED_SECONDS = 10.0
 """After a refusal the signer is asked again so much later."""
 WITNESS_REST_SECONDS = 10.0
@@ -68,7 +70,7 @@ def head_sign() -> str:
         "size = %s, root = %s, note = %s, signed_at = clock_timestamp(), signer = 'ok', signer_why = ''",
         (tree.size, tree.root, answer),
     )
-    findings_settle(kinds=("signer-refused",))
+    findings_settle(kinds=(KIND,))
     return "ok"
 
 
@@ -158,14 +160,34 @@ def _refused(tree: Sizes, known: Known, why: signing.NotAnswered) -> str:
     with transaction.atomic():
         _state("signer = 'refused', signer_why = %s", (why.code,))
         finding_open(
-            kind="signer-refused",
+            kind=KIND,
             subject=why.code,
-            first_index=tree.size if signed > tree.size else None,
+            first_index=tree.size if signed > tree.size else _holds(tree.size) if why.code == "log-fork" else None,
             detail=f"{tree.size} leaves are here, {signed} were signed: {why.code} {why.detail}".strip(),
             event_type="log.refused_by_signer",
             body={"code": why.code, "size": tree.size, "signed_size": signed},
         )
     return "refused"
+
+
+def _holds(size: int) -> int | None:
+    """So many leaves are those that were signed, by the heads that are kept; None: it was told already.
+
+    The first leaf that differs is there, or behind it and before the next head.
+    """
+    ask, node = asked(), node_reader()
+    if ask("SELECT FROM audit_finding WHERE kind = %s AND subject = %s AND resolved_at IS NULL", (KIND, "log-fork")):
+        return None
+
+    def differs(head: int) -> bool:
+        ((note,),) = ask("SELECT note FROM audit_checkpoint WHERE size = %s", (head,))
+        try:
+            return checkpoint_parse(note_text(note)).root != root_at(head, node)
+        except (NoteError, LogTorn):
+            return True
+
+    heads = [head for (head,) in ask("SELECT size FROM audit_checkpoint WHERE size <= %s ORDER BY size", (size,))]
+    return [0, *heads][bisect_left(heads, True, key=differs)]
 
 
 def _known() -> Known:

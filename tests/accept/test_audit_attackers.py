@@ -96,11 +96,13 @@ def test_a_worker_and_a_web_process_in_an_attackers_hands_get_no_signature_witho
     assert not intruder.signed
     assert intruder.follow(events["order"], events["decided"]) == intruder.follow(events["small"]) == ""
     honest = len(intruder.signed)
+    bound = bool(intruder.follow(events["order"], events["decided"], args={"namespaces": ["another"]}))
     forged = _false_orders(trail, intruder)
     unlogged = _unlogged(trail, intruder, tmp_path)
     say("audit-attackers", tries=intruder.refused.total() + len(intruder.signed), refused=intruder.refused,
         ways={"nothing": nothing, "another order": another, "spoiled": spoiled, "tables": tables},
-        signed_for_true_orders=honest, signed_for_false_orders_that_were_logged_first=forged,
+        signed_for_true_orders=honest, arguments_are_bound_to_the_order=bound,
+        signed_for_false_orders_that_were_logged_first=forged,
         signed_without_a_logged_order=len(unlogged))  # fmt: skip
     assert not unlogged
 
