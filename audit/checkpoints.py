@@ -18,9 +18,10 @@ from django.db import Error, connection, transaction
 
 from audit import signing
 from audit.findings import finding_open, findings_settle
+from audit.keyfiles import verify
 from audit.tree import LogTorn, Sizes, asked, node_reader, tree_now
 from kvconsole.infra import nudge
-from kvcore.notes import NoteError, checkpoint_parse, note_text
+from kvcore.notes import NoteError, checkpoint_parse, note_open, note_text
 from kvcore.proofs import Node, consistency, root_at
 
 LEAST_SECONDS = 1.0
@@ -175,14 +176,15 @@ def _holds(size: int) -> int | None:
 
     The first leaf that differs is there, or behind it and before the next head.
     """
-    ask, node = asked(), node_reader()
+    ask, node, key = asked(), node_reader(), signing.log_key()
     if ask("SELECT FROM audit_finding WHERE kind = %s AND subject = %s AND resolved_at IS NULL", (KIND, "log-fork")):
         return None
 
     def differs(head: int) -> bool:
         ((note,),) = ask("SELECT note FROM audit_checkpoint WHERE size = %s", (head,))
         try:
-            return checkpoint_parse(note_text(note)).root != root_at(head, node)
+            text = note_open(note, [key], verify).text if key else note_text(note)
+            return checkpoint_parse(text).root != root_at(head, node)
         except (NoteError, LogTorn):
             return True
 

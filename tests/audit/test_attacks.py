@@ -257,6 +257,7 @@ def test_another_history_is_not_the_one_that_was_signed(signed, heads, kind):
     assert signed.findings() == [(kind, 799), (kind, SIZE - 1)]
     assert head_sign() == "refused"
     assert tree.log_state().signer_why == "log-fork"
+    assert signed.findings()[-1] == ("signer-refused", 500)
 
 
 def test_another_history_without_its_heads_gets_no_signature(signed):
