@@ -33,7 +33,8 @@ SELECT string_agg(int8send(id) || int4send(event_type) || int8send(time_us) || u
                   || actor_ref || int2send(outcome) || int2send(flags) || int4send(producer_id)
                   || int8send(producer_seq) || body_hash || pii_commit || int4send(octet_length(body)), ''::bytea),
        string_agg(CASE WHEN octet_length(body) <= {SMALL_BYTES} THEN body ELSE ''::bytea END, ''::bytea)
-  FROM audit_event WHERE id = ANY(%s) AND time_us BETWEEN %s AND %s"""  # noqa: S608
+  FROM audit_event WHERE id = ANY(ARRAY(SELECT event FROM audit_leaf WHERE idx >= %s AND idx < %s))
+   AND time_us BETWEEN %s AND %s"""  # noqa: S608
 _ROWS = """
 SELECT l.idx, l.event, l.hash, l.data, e.event_type, e.time_us, e.event_id, e.tenant_ref, e.actor_ref, e.outcome,
        e.flags, e.producer_id, e.producer_seq, e.body_hash, e.pii_commit
@@ -129,8 +130,7 @@ def read(c: psycopg.Connection[Any], first: int) -> Part:
 
 def check(walk: Walk, part: Part, dsn: str) -> list[Divergence]:
     """What of this stretch differs, and the walk is at its end, or at the last whole tile of a log that ends there."""
-    leaves = [part.data[at : at + LEAF_BYTES] for at in range(0, len(part.data), LEAF_BYTES)]
-    made = [sha256(b"\x00" + one).digest() for one in leaves]
+    made = tiles.leaf_hashes(part.data)
     found: list[Divergence] = []
     if not _is_whole(part, made):
         with psycopg.connect(dsn, autocommit=True) as c:
@@ -161,8 +161,8 @@ def _read_events(c: psycopg.Connection[Any], part: Part) -> None:
     places = np.frombuffer(part.places, _PLACE)
     if not len(places):
         return
-    ids, times = places["event"], places["time"]
-    values = (ids.astype("i8").tolist(), int(times.min()), int(times.max()))
+    times = places["time"]
+    values = (part.first, part.end, int(times.min()), int(times.max()))
     got = c.execute(_EVENTS, values, binary=True).fetchone() or (None, None)
     part.events, part.bodies = (x or b"" for x in got)
     if len(part.events) % _EVENT.itemsize:
