@@ -23,6 +23,14 @@ def test_a_bucket_gives_its_quota_at_once_and_refills_evenly():
     assert buckets.take(TEN, "a", now=100).left == 9
 
 
+@pytest.mark.parametrize(
+    ("said", "processes", "quota"), [("100/10", 4, 25), ("3/60", 2, 1), ("1/60", 4, 1), ("0/1", 4, 0)]
+)
+def test_all_processes_of_a_site_together_give_no_more_than_the_quota(settings, said, processes, quota):
+    settings.RATE_LIMITS, settings.WEB_PROCESSES = {"token": said}, processes
+    assert rate.policies()["token"].quota == quota
+
+
 def test_asking_costs_nothing():
     buckets = Buckets()
     assert [buckets.take(TEN, "a", now=0, cost=0).left for _ in range(50)] == [10] * 50
