@@ -42,7 +42,7 @@ add_codes(
         "job-open": (409, "The job is still at work"),
         "job-over": (409, "The job has ended"),
         "export-gone": (410, "The export's file was removed"),
-        "export-too-large": (422, "The export would reach 4 GiB"),
+        "export-too-large": (422, "The export would be larger than 64 GiB"),
         "log-torn": (409, "Something in the log is missing"),
         "format-unavailable": (422, "The console cannot make this format"),
         "exports-unconfigured": (503, "The console has no place for exports"),
