@@ -357,18 +357,19 @@ def headers(name: bytes, method: int, crc: int, packed: int, size: int, here: in
     local = LOCAL.pack(b"PK\3\4", *fixed(big, 20)) + name + struct.pack("<HHQQ", 1, 16, size, packed) * big
     central = CENTRAL.pack(b"PK\1\2", 0x314, *fixed(far, 28), 0, 0, 0, ATTRIBUTES, ELSEWHERE if far else here) + name
     return local, central + struct.pack("<HHQQQ", 1, 24, size, packed, here) * far
+def _piece(path: str, start: int, length: int) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(start)
+        return file.read(length)
 class Zip:
     """A zip in the one form a bundle has; whatever differs from it is refused, byte by byte."""
     def __init__(self, path: str) -> None:
         self.path, self.bytes, self.entries = path, os.stat(path).st_size, dict[str, Entry]()
+        self._read = lambda start, length: _piece(path, start, length)
         zipped = self._read(0, 4) == b"PK\3\4" or self._read(max(0, self.bytes - END.size), 4) == b"PK\5\6"
         need(zipped, "not-a-bundle", "it is no zip", Malformed)
         need(self.bytes < MOST_UNPACKED, "too-large", "a bundle has less than 64 GiB", Malformed)
         self._walk()
-    def _read(self, start: int, length: int) -> bytes:
-        with open(self.path, "rb") as file:
-            file.seek(start)
-            return file.read(length)
     def _walk(self) -> None:
         here, directory = 0, []
         while (head := self._read(here, LOCAL.size))[:4] == b"PK\3\4" and len(head) == LOCAL.size:
@@ -419,8 +420,7 @@ class Directory:
         need("manifest.json" in self.entries, "not-a-bundle", "no manifest.json in it", Malformed)
     def pieces(self, name: str) -> Iterator[bytes]:
         """The bytes of a file."""
-        with open(os.path.join(self.path, name), "rb") as file:
-            yield from iter(lambda: file.read(CHUNK), b"")
+        return (_piece(os.path.join(self.path, name), here, CHUNK) for here in range(0, self.entries[name].size, CHUNK))
 class Content:
     """The unpacked bytes of one file, and at the end whether they were those of zip and manifest."""
     def __init__(self, source: Zip | Directory, name: str) -> None:

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import re
+import shutil
 import time
 import uuid
 from collections import Counter
@@ -230,12 +231,14 @@ def test_of_a_flipped_bit_the_exit_is_1_and_the_place_is_named(
     apart.put("keys.txt", "\n".join(keys))
     apart.put("good.zip", bundles["full"].data)
     apart.take_out("good.zip", "verify.py")
-    start, length = bundles["full"].places["hashes.bin"]
-    for leaf in (0, length // 64, length // 32 - 1):
-        apart.put("flipped.zip", mutants.flipped_at(bundles["full"].data, 8 * (start + 32 * leaf)).data)
-        said = apart.verify("bundle", "flipped.zip", "--keys", "keys.txt")
+    good = bundles["full"].files
+    shutil.copytree(tmp_path / "unpacked", apart.directory / "unpacked")
+    (apart.directory / "unpacked/events.jsonl").write_bytes(good["events.jsonl"])
+    for leaf in (0, len(good["hashes.bin"]) // 64, len(good["hashes.bin"]) // 32 - 1):
+        apart.put("unpacked/hashes.bin", mutants.flipped_at(good["hashes.bin"], 8 * 32 * leaf).data)
+        said = apart.verify("bundle", "unpacked", "--keys", "keys.txt")
         assert said.exit == 1
-        assert f"line {leaf + 1}, index {leaf}" in said.text, said.text
+        assert f"line {leaf + 1}, index {leaf}, field leaf" in said.text, said.text
     say("audit-flips", files=named, records=lines)
 
 
