@@ -365,7 +365,7 @@ class Zip:
     """A zip in the one form a bundle has; whatever differs from it is refused, byte by byte."""
     def __init__(self, path: str) -> None:
         self.path, self.bytes, self.entries = path, os.stat(path).st_size, dict[str, Entry]()
-        self._read = lambda start, length: _piece(path, start, length)
+        self._read: Callable[[int, int], bytes] = lambda start, length: _piece(path, start, length)
         zipped = self._read(0, 4) == b"PK\3\4" or self._read(max(0, self.bytes - END.size), 4) == b"PK\5\6"
         need(zipped, "not-a-bundle", "it is no zip", Malformed)
         need(self.bytes < MOST_UNPACKED, "too-large", "a bundle has less than 64 GiB", Malformed)
