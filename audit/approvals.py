@@ -170,4 +170,5 @@ def approval_withdraw(*, kind: str, object_id: str, tenant_id: UUID, now: dateti
 
 def _wake_owner(kind: str, object_id: str) -> None:
     """A hint to a worker. Without a broker nothing is lost: the owner's sweep finds the decision."""
-    import_string(settings.TASK_SENDER)(settings.APPROVAL_OWNERS[kind], object_id)
+    if owner := settings.APPROVAL_OWNERS[kind]:
+        import_string(settings.TASK_SENDER)(owner, object_id)

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.db import Error, connection, transaction
 
 from audit import signing
+from audit.beginning import epoch_begin, first_leaf
 from audit.findings import finding_open, findings_settle
 from audit.keyfiles import verify
 from audit.tree import LogTorn, Sizes, asked, node_reader, tree_now
@@ -62,6 +63,8 @@ def head_sign() -> str:
         answer = _head(tree, known.size, node)
     except (LogTorn, ValueError) as e:
         return _refused(tree, known, signing.NotAnswered("log-torn", str(e)))
+    if isinstance(answer, signing.NotAnswered) and answer.code == "epoch-not-begun":
+        return _begun(tree, known)
     if isinstance(answer, signing.NotAnswered):
         if answer.final or answer.code in ("stale-size", "log-shrunk", "log-fork"):
             return _refused(tree, known, answer)
@@ -71,7 +74,7 @@ def head_sign() -> str:
         "size = %s, root = %s, note = %s, signed_at = clock_timestamp(), signer = 'ok', signer_why = ''",
         (tree.size, tree.root, answer),
     )
-    findings_settle(kinds=(KIND,))
+    findings_settle(kinds=(KIND,), why="signed")
     return "ok"
 
 
@@ -101,13 +104,28 @@ def head_keep(*, witness: bool) -> None:
 # --- inside ---------------------------------------------------------------------
 
 
+def _begun(tree: Sizes, known: Known) -> str:
+    """The signer is one of another log, which goes on after this one: it begins, or why not is known."""
+    keys = signing.public_keys()
+    if isinstance(keys, signing.NotAnswered):
+        _state("signer = 'away', signer_why = %s", (keys.code,))
+        return "away"
+    began = asked()("SELECT FROM audit_epoch WHERE record = %s", (keys.record,))
+    why = "log-fork" if began else epoch_begin(keys.record)
+    if why:
+        return _refused(tree, known, signing.NotAnswered(why))
+    _log.warning("%s begins; the log before it ended", keys.origin)
+    return "away"
+
+
 def _head(tree: Sizes, old: int, node: Node) -> Answer:
     """The signer's answer; asked again where it signed another size last than the database says."""
     known, old = old, min(old, tree.size)
     forgot = None
+    first = first_leaf(tree.size) if tree.epoch > 1 and not known else None
     for _ in range(2):
         proof = consistency(old, tree.size, node)
-        answer = signing.checkpoint(old_size=old, new_size=tree.size, new_root=tree.root, proof=proof)
+        answer = signing.checkpoint(old_size=old, new_size=tree.size, new_root=tree.root, proof=proof, first=first)
         if isinstance(answer, str) or answer.code != "stale-size" or answer.size is None:
             break
         if answer.size > tree.size:

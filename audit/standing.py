@@ -10,8 +10,6 @@ from audit.tree import Ask, asked
 from kvconsole.infra.access import FLEET_PLANE
 from kvconsole.infra.rest import Problem, add_codes
 
-MOST_SECONDS = 60.0
-"""So long an event may wait for sequencer, signer or witness."""
 HEARTBEAT_SECONDS = 60.0
 """A log that does not grow is signed again so often; silence is only known to be one after that."""
 RETRY_SECONDS = 10
@@ -38,7 +36,7 @@ def hindrance(ask: Ask | None = None, *, at: float | None = None) -> str:
     now = now if at is None else at
     if signer == "refused":
         return "refused"
-    if waiting is not None and now - waiting > MOST_SECONDS:
+    if waiting is not None and now - waiting > settings.LOG_LATE_SECONDS:
         return "sequencer"
     if _late(now, signed, unsigned):
         return "signer"
@@ -63,5 +61,5 @@ def _late(now: float, last: float | None, oldest: float | None) -> bool:
         last: when it was signed last; None: never.
         oldest: of the first leaf that is not signed; None: all are.
     """
-    waits = oldest is not None and now - oldest > MOST_SECONDS
-    return waits or (last is not None and now - last > HEARTBEAT_SECONDS + MOST_SECONDS)
+    waits = oldest is not None and now - oldest > settings.LOG_LATE_SECONDS
+    return waits or (last is not None and now - last > HEARTBEAT_SECONDS + settings.LOG_LATE_SECONDS)

@@ -36,6 +36,8 @@ class Sizes(NamedTuple):
     frontier: bytes
     root: bytes
     at: datetime
+    epoch: int = 1
+    """Number of this log among those that went on after each other."""
 
 
 class LogState(NamedTuple):
@@ -113,8 +115,10 @@ def nodes(ask: Ask, level: int, first: int, end: int) -> list[bytes]:
 
 def tree_now(ask: Ask | None = None) -> Sizes:
     """Size, frontier and root as the sequencer left them."""
-    ((size, frontier, root, at),) = (ask or asked())("SELECT size, frontier, root, at FROM audit_tree", ())
-    return Sizes(size, bytes(frontier), bytes(root), at)
+    ((size, frontier, root, at, epoch),) = (ask or asked())(
+        "SELECT size, frontier, root, at, epoch FROM audit_tree", ()
+    )
+    return Sizes(size, bytes(frontier), bytes(root), at, epoch)
 
 
 def checkpoint_latest(ask: Ask | None = None) -> CheckpointRow | None:

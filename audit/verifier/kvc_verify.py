@@ -307,7 +307,7 @@ class Trust:
             need(n == 0 or epochs[n - 1].new == one.old, "epoch", "the logs do not go on after each other")
             known = one.old in self.given
             need(known or one.old[:2] not in {key[:2] for key in self.given}, "epoch", "not by the key that was given")
-            self.given = self.given + [one.new, one.export] * known
+            self.given = self.given + [one.new, one.export] * (known and "\nreason key-stolen\n" not in one.note)
             what = f"{one.new.name} goes on after {one.old.name}: of {one.size} leaves {one.kept} were kept"
             self.report.add("remarks", "new-epoch", what)
     def of(self, origin: str, role: str) -> list[Key]:
@@ -628,7 +628,7 @@ class Bundle:
                 good = included(hashlib.sha256(b"\0" + data).digest(), 0, head.size, path, head.root)
                 good = good and (leaf.log_index, leaf.event_type, leaf.flags & 32) == (0, 0x0F09, 32)
                 need(good and hashlib.sha256(BODY + body).digest() == leaf.body_hash, "epoch", "it does not begin so")
-                told = said.get("data") if isinstance(said := json_of(body), dict) else None
+                told: Any = said.get("data") if isinstance(said := json_of(body), dict) else None
                 good = isinstance(told, dict) and told.get("record") == last.note and last.new.name == head.origin
                 need(good and isinstance(told.get("producers"), dict), "epoch", "its first leaf says something else")
                 self.before = {name: n for name, n in told["producers"].items() if type(n) is int}
@@ -844,8 +844,8 @@ class Report:
         if "records" in facts:
             what = "all leaves" if facts["range"]["full"] else "a selection of the leaves"
             lines.append(f"records: {facts['records']}, {what} {facts['range']['first']} to {facts['range']['last']}")
-        for name, one in [(name, facts[name]) for name in ("event", "personal_data") if name in facts]:
-            lines.append(f"{name.replace('_', ' ')}: " + ", ".join(f"{k} {v}" for k, v in one.items()))
+        for told, one in [(name, facts[name]) for name in ("event", "personal_data") if name in facts]:
+            lines.append(f"{told.replace('_', ' ')}: " + ", ".join(f"{k} {v}" for k, v in one.items()))
         for word, found in (("remark", facts["remarks"]), ("missing", facts["reasons"]), ("WRONG", facts["problems"])):
             for one in found[:20]:
                 place = ", ".join(f"{k} {printable(v)}" for k, v in one.items() if k not in ("code", "detail"))

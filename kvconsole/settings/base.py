@@ -214,6 +214,8 @@ NAMESPACE_POLICY = "catalog.placing.node_policies"
 TENANT_FINDER = "tenants.selectors.tenant_id_of"
 SUBJECT_FINDER = "tenants.accounts.selectors.subjects_named"
 """Answer which tenant a slug, and whose keys a log-in name means; asked where the log is searched."""
+LOG_LATE_SECONDS = 60.0
+"""So long an event may wait for sequencer, signer or witness; then nothing is destroyed, widened or exported."""
 APPROVAL_OWNERS = {
     "share_group": "tenants.approval_decided",
     "audit_retention": "audit.retention_decided",

@@ -8,14 +8,26 @@ import pytest
 from audit import standing
 from audit.retention import retentions_due
 from kvconsole.infra import sql
+from kvconsole.settings import base
 from tests.tenants.making import a_tenant
 from tests.tenants.persons import OPERATOR, Person
 
+LATE = 60.0
 SIGNED = "UPDATE audit_signing SET size = 2, note = 'n', signed_at = clock_timestamp(), signer = 'ok' RETURNING size"
+
+
+@pytest.fixture(autouse=True)
+def a_minute(settings):
+    """As outside of tests, which have the log sealed when they say so."""
+    settings.LOG_LATE_SECONDS = LATE
 
 
 def after(seconds):
     return standing.hindrance(at=time.time() + seconds)
+
+
+def test_an_event_may_wait_for_a_minute():
+    assert base.LOG_LATE_SECONDS == LATE
 
 
 def test_an_empty_log_hinders_nothing(log):

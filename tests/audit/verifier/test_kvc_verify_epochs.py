@@ -110,6 +110,12 @@ def run(*words):
     return report.verdict, [one["code"] for kind in ("problems", "reasons") for one in report.facts[kind]]
 
 
+def test_a_key_that_was_stolen_makes_no_other_known(tmp_path):
+    data = bundle(record(reason="key-stolen"))
+    assert verdict(tmp_path, data)[:2] == ("invalid", ["another-log"])
+    assert verdict(tmp_path, data, new_log(record()).keys())[0] == "valid"
+
+
 THIEF = Signer(OLD.origin, 66)
 SPOILED = {
     "nobody of the old log signed": lambda: bundle(record((NEW_KEY,))),
