@@ -102,7 +102,7 @@ class Intruder:
         size = self.size()
         found = self.evidence(order, size)
         assert found is not None, "the order is not under the head yet"
-        asked = {"command": command(found["leaf"][168:232], **fields), "order": found, "size": size}
+        asked = {"command": command(found["leaf"][168:232]) | fields, "order": found, "size": size}
         return asked | ({"approval": self.evidence(approval, size)} if approval else {})
 
     def follow(self, order: str, approval: str | None = None, **fields: Any) -> str:
@@ -124,10 +124,10 @@ class Intruder:
         return event
 
 
-def command(order_hash: str, **fields: Any) -> dict[str, Any]:
+def command(order_hash: str) -> dict[str, Any]:
     """A command that destroys."""
     now = time.time()
     return {
         "v": PROTOCOL, "step": str(uuid.uuid4()), "kind": "purge", "node": NODE, "order_hash": order_hash,
-        "issued_at": now, "expires_at": now + 60, **fields,
+        "issued_at": now, "expires_at": now + 60,
     }  # fmt: skip
