@@ -79,7 +79,7 @@ def put(query: LiteralString, values: Sequence[Any], *, using: str) -> tuple[int
     connection = connections[using]
     connection.validate_no_broken_transaction()
     with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-        row = cursor.execute(query, values, prepare=using == FLEET_PLANE).fetchone()
+        row: tuple[int, ...] | None = cursor.execute(query, values, prepare=using == FLEET_PLANE).fetchone()
     assert row is not None
     return row
 
