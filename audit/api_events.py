@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.http import HttpResponse
 from django.urls import URLPattern
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -16,9 +17,12 @@ from rest_framework.views import APIView
 from audit import selectors, signing
 from audit.bodies import QUERY, CheckpointOut, EventOut, EventQuery, StateOut, event_answer, filter_of
 from audit.downloads import AsItIs
+from audit.epochs import log_at
+from audit.export import bundle
 from audit.export.making import told
 from audit.proving import checkpoint_now, proof_of
 from audit.services import portable, record
+from audit.standing import hindrance
 from audit.tree import log_state
 from kvconsole.infra.access import ANY, Principal, audited, counted, route
 from kvconsole.infra.calls import call, caller, page_of
@@ -26,6 +30,7 @@ from kvconsole.infra.rest import Problem
 
 READERS = ("auditor", "operator", "tenant-admin", "tenant-member")
 STATE_READERS = ("viewer", "operator", "destructive-operator", "approver", "auditor")
+EPOCH = OpenApiParameter("epoch", int, description="Number of the log; default: the present one")
 REFUSALS = ("validation-failed", "out-of-range", "unstorable-text", "unknown-field")
 
 
@@ -63,12 +68,12 @@ class EventDetail(APIView):
 class Checkpoint(APIView):
     """The signed size of the log."""
 
-    @call("audit_checkpoint_get", answer=CheckpointOut, refusals=("not-signed",))
+    @call("audit_checkpoint_get", answer=CheckpointOut, query=[EPOCH], refusals=("not-signed", "validation-failed"))
     def get(self, request: Request) -> Response:
-        """The newest checkpoint, and the public keys to check it with."""
-        newest = checkpoint_now()
-        keys = signing.public_keys()
-        named = [keys.log, keys.export] if isinstance(keys, signing.PublicKeys) else None
+        """The newest checkpoint of the present log, or of one that ended, and the public keys to check it with."""
+        log = log_at(_number(request, "epoch"))
+        newest, keys = checkpoint_now(log), bundle.keys(log)
+        named = keys.text.splitlines()[:2] if isinstance(keys, bundle.Keys) else None
         return Response(dict(portable(newest._asdict() | {"keys": named})))
 
 
@@ -92,7 +97,17 @@ class State(APIView):
     @call("audit_state_get", answer=StateOut)
     def get(self, request: Request) -> Response:
         """Sizes, what waits, signer, witness, findings, and what is to be doubted."""
-        return Response(dict(portable(log_state()._asdict() | {"doubts": signing.doubts()})))
+        return Response(dict(portable(log_state()._asdict() | {"doubts": signing.doubts(), "closed": hindrance()})))
+
+
+def _number(request: Request, name: str) -> int | None:
+    given = request.query_params.get(name)
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdecimal() and len(given) < 10):
+        errors = [{"pointer": f"/{name}", "code": "invalid", "detail": "A number."}]
+        raise Problem("validation-failed", errors=errors)
+    return int(given)
 
 
 def _query(request: Request) -> dict[str, Any]:
@@ -103,9 +118,14 @@ def _query(request: Request) -> dict[str, Any]:
 
 
 def _searched(actor: Principal, asked: dict[str, Any], count: int) -> None:
-    """The search is an event; names that somebody typed are sealed in it."""
+    """The search is an event; what somebody typed is sealed in it, and of a person who was named only who that is.
+
+    It is sealed for who searched: a name would outlive the keys of the person who has it.
+    """
     span = {name: asked[name] for name in ("from", "to") if asked.get(name)}
     named = {name: asked[name] for name in ("actor", "object", "request_id") if asked.get(name)}
+    if "actor" in named:
+        named["actor"] = selectors.actor_said(named["actor"])
     record(
         event_type="log.searched",
         outcome="success",

@@ -16,6 +16,7 @@ from rest_framework.views import APIView
 from audit import jobs, selectors
 from audit.bodies import ExportIn, JobOut, job_answer, said_of
 from audit.downloads import AsItIs, Range, file_answer
+from audit.epochs import Log, log_at
 from audit.export import bundle, parquet
 from audit.export.making import told
 from audit.models import Job
@@ -43,7 +44,7 @@ class Exports(APIView):
 
     @call(
         "audit_exports_create", body=ExportIn, answer=JobOut, status=202, operation=True,
-        refusals=(*JOB_REFUSALS, "format-unavailable", "person-needed", *PROOF),
+        refusals=(*JOB_REFUSALS, "audit-unavailable", "format-unavailable", "person-needed", *PROOF),
     )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """A signed bundle of events will be made; of a tenant's people: of the tenant's own events."""
@@ -52,9 +53,10 @@ class Exports(APIView):
             raise Problem("format-unavailable", "pyarrow is not installed: the extra kv-console[parquet].")
         _may_disclose(actor, fields["personal_data"])
         filters["actor"] = selectors.actor_said(filters.get("actor", ""))
-        said, size = said_of(fields, filters), _size(fields.get("size"))
+        said, log = said_of(fields, filters), log_at(fields.get("epoch"))
+        size = _size(fields.get("size"), log)
         params = {name: fields[name] for name in ("format", "proofs", "personal_data")}
-        params |= {"filters": said, "size": size, "previous": _previous(actor, size)}
+        params |= {"filters": said, "size": size, "epoch": log.number, "previous": _previous(actor, size, log)}
         span = {name: said[name] for name in ("from", "to") if name in said}
         words = {name: value for name, value in said.items() if name not in span}
         body = {"range": span, "filters": told(words), "formats": [fields["format"]], "size": size}
@@ -147,22 +149,25 @@ def _accepted(kind: str, params: dict[str, Any], event_type: str, body: dict[str
     return Response(job_answer(job), status=202, headers={} if rehearsal else headers)
 
 
-def _size(wanted: int | None) -> int:
-    """Size of the checkpoint that an export is made under."""
+def _size(wanted: int | None, log: Log) -> int:
+    """Size of the checkpoint of the log that an export is made under."""
     if wanted is None:
-        return checkpoint_now().size
-    if bundle.checkpoint_note(wanted) is None:
+        return checkpoint_now(log).size
+    if bundle.checkpoint_note(wanted, log) is None:
         errors = [{"pointer": "/size", "code": "invalid", "detail": "No checkpoint of this size was signed."}]
         raise Problem("validation-failed", errors=errors)
     return wanted
 
 
-def _previous(actor: Principal, size: int) -> dict[str, Any] | None:
-    """The newest bundle of the same place before this size: the next one shows that the log only grew since."""
+def _previous(actor: Principal, size: int, log: Log) -> dict[str, Any] | None:
+    """The newest bundle of the same place before this size, or of the log before: the next one shows that the log only
+    grew since, or what was kept of it."""
     rows = Job.objects.filter(tenant_id=actor.tenant_id or PLATFORM, kind="export", state__in=("done", "removed"))
-    rows = rows.filter(result__size__lt=size, params__proofs=True).order_by("-result__size", "id")
-    found = rows.values_list("result", flat=True).first()
-    return {"manifest_sha256": found["manifest_sha256"], "size": found["size"]} if found else None
+    rows = rows.filter(params__proofs=True).order_by("-result__size", "id")
+    found = rows.filter(result__epoch=log.number, result__size__lt=size).values_list("result", flat=True).first()
+    if found is None and log.number > 1:
+        found = rows.filter(result__epoch=log.number - 1).values_list("result", flat=True).first()
+    return {name: found[name] for name in ("manifest_sha256", "size", "epoch")} if found else None
 
 
 def _may_disclose(actor: Principal, wanted: bool) -> None:

@@ -57,7 +57,7 @@ class Retentions(APIView):
 
     @call(
         "audit_retentions_create", body=RetentionIn, answer=ApprovalOut, status=202,
-        refusals=("retention-too-young", "retention-done", *PROOF),
+        refusals=("retention-too-young", "retention-done", "audit-unavailable", *PROOF),
     )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """It waits for a second person; approved, the bodies and sealed data go, and the leaves stay."""

@@ -87,7 +87,7 @@ class ApprovalDetail(APIView):
 class Approve(APIView):
     """The second person agrees."""
 
-    @call("approvals_approve", body=DecisionIn, answer=ApprovalOut, refusals=REFUSALS)
+    @call("approvals_approve", body=DecisionIn, answer=ApprovalOut, refusals=(*REFUSALS, "audit-unavailable"))
     def post(self, request: Request, fields: dict[str, Any], approval_id: UUID) -> Response:
         """It is approved; its owner goes on by itself."""
         return _decide(approval_id, True, fields["reason"])

@@ -17,6 +17,7 @@ from django.utils.module_loading import import_string
 
 from audit.models import Approval
 from audit.services import portable, record
+from audit.standing import need_log
 from kvconsole.infra.access import Principal, plane
 from kvconsole.infra.rest import Problem, add_codes
 from kvconsole.infra.statements import fetch
@@ -24,6 +25,8 @@ from kvcore.leaf import APPROVAL
 
 RISKS = ("R0", "R1", "R2", "R3")
 MOST_REASON = 500
+WHILE_UNSIGNED = frozenset({"audit_epoch"})
+"""Kinds that are approved also while the log is not signed: they are the way out."""
 add_codes(
     {
         "approval-own": (403, "Nobody approves what they asked for"),
@@ -132,10 +135,13 @@ def approval_decide(*, approval_id: UUID, approve: bool, actor: Principal, now: 
     """It is decided, the trail says so, and its owner is woken after commit.
 
     Raises:
-        Problem: as `approval_settle`; nothing was decided.
+        Problem: as `approval_settle`, or audit-unavailable, as nothing is approved while the log is not signed;
+            nothing was decided.
     """
     with transaction.atomic(using=plane()):
         found = approval_settle(approval_id=approval_id, approve=approve, actor=actor, now=now, reason=reason)
+        if approve and found.kind not in WHILE_UNSIGNED:
+            need_log()
         record(
             event_type="approval.decided",
             outcome="success",
@@ -164,4 +170,5 @@ def approval_withdraw(*, kind: str, object_id: str, tenant_id: UUID, now: dateti
 
 def _wake_owner(kind: str, object_id: str) -> None:
     """A hint to a worker. Without a broker nothing is lost: the owner's sweep finds the decision."""
-    import_string(settings.TASK_SENDER)(settings.APPROVAL_OWNERS[kind], object_id)
+    if owner := settings.APPROVAL_OWNERS[kind]:
+        import_string(settings.TASK_SENDER)(owner, object_id)

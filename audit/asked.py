@@ -4,7 +4,7 @@ What comes in is JSON in which no name is given twice, so that two readers never
 """
 
 import json
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import msgspec
 import rfc8785
@@ -16,17 +16,10 @@ MOST_EVENT = 96 * 1024
 """Characters of an event's body: an order that names 2,000 nodes."""
 
 Hash = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+Ref = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
+"""Under which name an actor stands in the log."""
 Size = Annotated[int, msgspec.Meta(ge=0, le=MOST_SIZE)]
 Proof = Annotated[list[Hash], msgspec.Meta(max_length=MOST_PROOF)]
-
-
-class HeadAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The log grew from `old_size` leaves, which were signed, to `new_size`; `proof` shows that it only grew."""
-
-    old_size: Size
-    new_size: Size
-    new_root: Hash
-    proof: Proof = []
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,6 +29,19 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     index: Size
     proof: Proof
     body: Annotated[str, msgspec.Meta(max_length=MOST_EVENT)]
+
+
+class HeadAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The log grew from `old_size` leaves, which were signed, to `new_size`; `proof` shows that it only grew.
+
+    `first`: the first leaf, which says how this log goes on after another one; wanted with its first head alone.
+    """
+
+    old_size: Size
+    new_size: Size
+    new_root: Hash
+    proof: Proof = []
+    first: Evidence | None = None
 
 
 class SignAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,9 +57,29 @@ class SignAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ExportAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A bundle was made whose manifest has this SHA-256."""
+    """A bundle was made whose manifest has this SHA-256; `origin`: of an earlier epoch of this log."""
 
     manifest_sha256: Hash
+    origin: Annotated[str, msgspec.Meta(max_length=200)] = ""
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The first leaves of a log that are still there, as its own key signed them; no note where there are none."""
+
+    size: Size
+    root: Hash
+    note: Annotated[str, msgspec.Meta(max_length=8192)] = ""
+
+
+class EpochOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Two people agreed that a log ends and goes on under another key; brought to the signer by hand, in a file."""
+
+    v: Literal[1]
+    origin: str
+    reason: Literal["restore", "key-stolen", "key-replaced"]
+    approval: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f-]{36}\Z")]
+    approvers: tuple[Ref, Ref]
+    kept: Kept
 
 
 def strict(raw: bytes) -> Any:

@@ -59,8 +59,9 @@ class EventQuery(Span, Filters):
 class ExportIn(Span):
     """Body of POST /audit/exports.
 
-    `size`: the checkpoint to export under, else the newest. `personal_data`: disclosed as far as it can be read, to a
-    person with a fresh proof. `proofs` false: only the rendering, which proves nothing.
+    `epoch`: the log, else the present one. `size`: the checkpoint to export under, else the newest of it.
+    `personal_data`: disclosed as far as it can be read, to a person with a fresh proof. `proofs` false: only the
+    rendering, which proves nothing.
     """
 
     filters = Filters(required=False)
@@ -68,6 +69,7 @@ class ExportIn(Span):
     proofs = serializers.BooleanField(default=True)
     personal_data = serializers.BooleanField(default=False)
     size = serializers.IntegerField(min_value=1, max_value=2**63 - 1, required=False)
+    epoch = serializers.IntegerField(min_value=1, max_value=2**31 - 1, required=False)
 
 
 @extend_schema_field(
@@ -98,10 +100,12 @@ class ObjectOut(serializers.Serializer[Any]):
 
 
 class EventOut(serializers.Serializer[Any]):
-    """An event. `index` null: not in the log yet. `data` null: the body was retired. `pii`: shown to auditors."""
+    """An event. `index` null: not in the log yet. `epoch`: number of the log it is in, of those that went on after each
+    other. `data` null: the body was retired. `pii`: shown to auditors."""
 
     id = serializers.UUIDField()
     index = serializers.IntegerField(allow_null=True)
+    epoch = serializers.IntegerField(allow_null=True)
     leaf_hash = serializers.CharField(allow_blank=True)
     time = serializers.DateTimeField()
     action = serializers.CharField()
@@ -121,7 +125,12 @@ class EventOut(serializers.Serializer[Any]):
 
 
 class CheckpointOut(serializers.Serializer[Any]):
-    """The newest signed checkpoint and the keys to check it with; null where the signer cannot be asked now."""
+    """The newest signed checkpoint and the keys to check it with; null where the signer cannot be asked now.
+
+    `epoch`: number of the log. Of one that ended it is the last part that was kept of it.
+    """
+
+    epoch = serializers.IntegerField()
 
     origin = serializers.CharField()
     size = serializers.IntegerField()
@@ -132,7 +141,8 @@ class CheckpointOut(serializers.Serializer[Any]):
 
 
 class StateOut(serializers.Serializer[Any]):
-    """How the log stands. `doubts`: why its proofs say less than they could."""
+    """How the log stands. `doubts`: why its proofs say less than they could. `closed`: what keeps from being done what
+    cannot be undone (sequencer, signer, refused or witness); empty: nothing."""
 
     size = serializers.IntegerField()
     sequenced_at = serializers.DateTimeField(allow_null=True)
@@ -148,6 +158,7 @@ class StateOut(serializers.Serializer[Any]):
     scrubbed_at = serializers.DateTimeField(allow_null=True)
     scrubbed_size = serializers.IntegerField(allow_null=True)
     doubts = serializers.ListField(child=serializers.CharField())
+    closed = serializers.CharField(allow_blank=True)
 
 
 class ProgressOut(serializers.Serializer[Any]):
@@ -193,6 +204,7 @@ def event_answer(view: EventView) -> dict[str, Any]:
     return {
         "id": str(view.id),
         "index": view.index,
+        "epoch": view.epoch,
         "leaf_hash": view.leaf_hash,
         "time": _rfc3339(view.time),
         "action": view.action,

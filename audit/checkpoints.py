@@ -5,9 +5,11 @@ there is one, is shown the same. A signer that refuses says that this is not the
 event and a state that pages show, and what people do goes on. Run by the sequencer's process, in a thread of its own.
 """
 
+import contextlib
 import logging
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,14 +17,17 @@ from django.conf import settings
 from django.db import Error, connection, transaction
 
 from audit import signing
+from audit.beginning import epoch_begin, first_leaf
 from audit.findings import finding_open, findings_settle
+from audit.keyfiles import verify
 from audit.tree import LogTorn, Sizes, asked, node_reader, tree_now
 from kvconsole.infra import nudge
-from kvcore.notes import NoteError, checkpoint_parse, note_text
+from kvcore.notes import NoteError, checkpoint_parse, note_open, note_text
 from kvcore.proofs import Node, consistency, root_at
 
 LEAST_SECONDS = 1.0
 HEARTBEAT_SECONDS = 60.0
+KIND = "signer-refused"
 REFUSED_SECONDS = 10.0
 """After a refusal the signer is asked again so much later."""
 WITNESS_REST_SECONDS = 10.0
@@ -58,6 +63,8 @@ def head_sign() -> str:
         answer = _head(tree, known.size, node)
     except (LogTorn, ValueError) as e:
         return _refused(tree, known, signing.NotAnswered("log-torn", str(e)))
+    if isinstance(answer, signing.NotAnswered) and answer.code == "epoch-not-begun":
+        return _begun(tree, known)
     if isinstance(answer, signing.NotAnswered):
         if answer.final or answer.code in ("stale-size", "log-shrunk", "log-fork"):
             return _refused(tree, known, answer)
@@ -67,7 +74,7 @@ def head_sign() -> str:
         "size = %s, root = %s, note = %s, signed_at = clock_timestamp(), signer = 'ok', signer_why = ''",
         (tree.size, tree.root, answer),
     )
-    findings_settle(kinds=("signer-refused",))
+    findings_settle(kinds=(KIND,), why="signed")
     return "ok"
 
 
@@ -97,17 +104,34 @@ def head_keep(*, witness: bool) -> None:
 # --- inside ---------------------------------------------------------------------
 
 
+def _begun(tree: Sizes, known: Known) -> str:
+    """The signer is one of another log, which goes on after this one: it begins, or why not is known."""
+    keys = signing.public_keys()
+    if isinstance(keys, signing.NotAnswered):
+        _state("signer = 'away', signer_why = %s", (keys.code,))
+        return "away"
+    began = asked()("SELECT FROM audit_epoch WHERE record = %s", (keys.record,))
+    why = "log-fork" if began else epoch_begin(keys.record)
+    if why:
+        return _refused(tree, known, signing.NotAnswered(why))
+    _log.warning("%s begins; the log before it ended", keys.origin)
+    return "away"
+
+
 def _head(tree: Sizes, old: int, node: Node) -> Answer:
     """The signer's answer; asked again where it signed another size last than the database says."""
-    old = min(old, tree.size)
+    known, old = old, min(old, tree.size)
+    forgot = None
+    first = first_leaf(tree.size) if tree.epoch > 1 and not known else None
     for _ in range(2):
         proof = consistency(old, tree.size, node)
-        answer = signing.checkpoint(old_size=old, new_size=tree.size, new_root=tree.root, proof=proof)
+        answer = signing.checkpoint(old_size=old, new_size=tree.size, new_root=tree.root, proof=proof, first=first)
         if isinstance(answer, str) or answer.code != "stale-size" or answer.size is None:
             break
         if answer.size > tree.size:
             return signing.NotAnswered("log-shrunk", final=True, size=answer.size)
         old = answer.size
+        forgot = old if old < known else None
     if isinstance(answer, str):
         try:
             said = checkpoint_parse(note_text(answer))
@@ -115,7 +139,25 @@ def _head(tree: Sizes, old: int, node: Node) -> Answer:
             return signing.NotAnswered("note-malformed", e.code)
         if (said.size, said.root) != (tree.size, tree.root):
             return signing.NotAnswered("note-of-another-head")
+        if forgot is not None:
+            _forgot(forgot, known, said.origin)
     return answer
+
+
+def _forgot(size: int, known: int, origin: str) -> None:
+    """The signer knew less than it had signed under this name: its state was set back, or key and state are new."""
+    ((note,),) = asked()("SELECT note FROM audit_signing", ())
+    with contextlib.suppress(NoteError):
+        if checkpoint_parse(note_text(note)).origin == origin:
+            detail = f"{known} leaves were signed, and the signer knew of {size}"
+            finding_open(
+                kind="signer-set-back",
+                subject=f"{size}/{known}",
+                first_index=size,
+                detail=detail,
+                event_type="log.divergence_found",
+                body={"kind": "signer-set-back", "index": size, "detail": detail},
+            )
 
 
 def _cosigned(size: int, old: int, note: str) -> Answer:
@@ -137,14 +179,35 @@ def _refused(tree: Sizes, known: Known, why: signing.NotAnswered) -> str:
     with transaction.atomic():
         _state("signer = 'refused', signer_why = %s", (why.code,))
         finding_open(
-            kind="signer-refused",
+            kind=KIND,
             subject=why.code,
-            first_index=tree.size if signed > tree.size else None,
+            first_index=tree.size if signed > tree.size else _holds(tree.size) if why.code == "log-fork" else None,
             detail=f"{tree.size} leaves are here, {signed} were signed: {why.code} {why.detail}".strip(),
             event_type="log.refused_by_signer",
             body={"code": why.code, "size": tree.size, "signed_size": signed},
         )
     return "refused"
+
+
+def _holds(size: int) -> int | None:
+    """So many leaves are those that were signed, by the heads that are kept; None: it was told already.
+
+    The first leaf that differs is there, or behind it and before the next head.
+    """
+    ask, node, key = asked(), node_reader(), signing.log_key()
+    if ask("SELECT FROM audit_finding WHERE kind = %s AND subject = %s AND resolved_at IS NULL", (KIND, "log-fork")):
+        return None
+
+    def differs(head: int) -> bool:
+        ((note,),) = ask("SELECT note FROM audit_checkpoint WHERE size = %s", (head,))
+        try:
+            text = note_open(note, [key], verify).text if key else note_text(note)
+            return checkpoint_parse(text).root != root_at(head, node)
+        except (NoteError, LogTorn):
+            return True
+
+    heads = [head for (head,) in ask("SELECT size FROM audit_checkpoint WHERE size <= %s ORDER BY size", (size,))]
+    return [0, *heads][bisect_left(heads, True, key=differs)]
 
 
 def _known() -> Known:

@@ -8,23 +8,23 @@ import hmac
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-import rfc8785
+import msgspec
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from django.conf import settings
 
 from audit.registry import EventType
 from kvconsole.infra import keystore
 from kvconsole.infra.access import Principal
 from kvconsole.infra.sql import PLATFORM
+from kvcore.canonical import SAFE_INTEGER, canonical
 from kvcore.keys import subkey
 from kvcore.leaf import NO_PII, NOBODY, OUTCOMES, PII, body_hash, pii_commitment
 
-SAFE_INTEGER = 2**53
 _AS_IT_IS = frozenset({type(None), str, bool, float})
 MOST_BYTES = 1 << 20
 """Of a body; a request is no larger."""
@@ -34,8 +34,7 @@ class EventRefused(ValueError):
     """The event is not of a registered type or has fields that type does not have; a bug of the caller."""
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True):
     """An event that is not written yet. `data` and `pii` are portable."""
 
     kind: EventType
@@ -67,7 +66,7 @@ class Draft:
             EventRefused: the body is larger than `MOST_BYTES`.
             KeyStoreUnavailable: actor or tenant cannot be named.
         """
-        raw = rfc8785.dumps(self._body(also))
+        raw = canonical(self._body(also))
         if len(raw) > MOST_BYTES:
             raise EventRefused(f"{self.kind.name}: a body of {len(raw)} bytes")
         pii = self._personal(also)
@@ -139,13 +138,43 @@ def tenant_ref(tenant_id: UUID) -> bytes:
     """16 bytes that name a tenant in the log to who holds its key; zeros = the platform."""
     if tenant_id == PLATFORM:
         return NOBODY
-    key = _ref_key(keystore.tenant_name(tenant_id))
-    return hmac.digest(key, b"kvconsole/ref/tenant/v1\0" + tenant_id.bytes, "sha256")[:16]
+    if keystore.rehearsing():
+        return _tenant_ref(tenant_id)
+    return _kept_tenant_ref(settings.KEYSTORE_DIR, _minute(), tenant_id)
 
 
 def actor_ref(subject: str, *, now: float) -> bytes:
     """16 bytes that name an actor in the log, of one 90-day period; without its key nobody can link them to it."""
-    key = _ref_key(keystore.subject_name(subject, now=now))
+    period = int(now // keystore.PERIOD_SECONDS)
+    if keystore.rehearsing():
+        return _actor_ref(subject, period)
+    return _kept_actor_ref(settings.KEYSTORE_DIR, _minute(), subject, period)
+
+
+def _minute() -> int:
+    return int(time.monotonic() // 60)
+
+
+@lru_cache(maxsize=4096)
+def _kept_tenant_ref(directory: str, minute: int, tenant_id: UUID) -> bytes:
+    """Kept for a minute: an event costs no file access, and a destroyed key is not used for longer."""
+    return _tenant_ref(tenant_id)
+
+
+@lru_cache(maxsize=4096)
+def _kept_actor_ref(directory: str, minute: int, subject: str, period: int) -> bytes:
+    """The same of an actor. What a rehearsal was given is never kept: its key is forgotten."""
+    return _actor_ref(subject, period)
+
+
+def _tenant_ref(tenant_id: UUID) -> bytes:
+    key = subkey(keystore.keystore().ensure(keystore.tenant_name(tenant_id)), "ref")
+    return hmac.digest(key, b"kvconsole/ref/tenant/v1\0" + tenant_id.bytes, "sha256")[:16]
+
+
+def _actor_ref(subject: str, period: int) -> bytes:
+    name = keystore.subject_name(subject, now=period * keystore.PERIOD_SECONDS)
+    key = subkey(keystore.keystore().ensure(name), "ref")
     return hmac.digest(key, b"kvconsole/ref/actor/v1\0" + _identity(subject), "sha256")[:16]
 
 
@@ -157,26 +186,16 @@ def _identity(subject: str) -> bytes:
         return text.encode()
 
 
-def _ref_key(name: str) -> bytes:
-    store = keystore.keystore()
-    return _cached_ref_key(str(store.directory), name, int(time.monotonic() // 60))
-
-
-@lru_cache(maxsize=4096)
-def _cached_ref_key(directory: str, name: str, minute: int) -> bytes:
-    """Kept for a minute: an event costs no file access, and a destroyed key is not used for longer."""
-    return subkey(keystore.keystore().ensure(name), "ref")
-
-
 def forget_keys() -> None:
-    """Keys of names that this process remembers are read again: some were destroyed."""
-    _cached_ref_key.cache_clear()
+    """Names that this process remembers are made again: keys of some were destroyed."""
+    _kept_tenant_ref.cache_clear()
+    _kept_actor_ref.cache_clear()
 
 
 def _seal(pii: Mapping[str, Any], subject: str, event_id: UUID) -> tuple[bytes, bytes, bytes]:
     name = keystore.subject_name(subject, now=time.time())
     key = subkey(keystore.keystore().ensure(name), "pii")
-    salt, nonce, plain = os.urandom(32), os.urandom(12), rfc8785.dumps(pii)
+    salt, nonce, plain = os.urandom(32), os.urandom(12), canonical(pii)
     sealed = nonce + AESGCM(key).encrypt(nonce, salt + plain, event_id.bytes)
     return sealed, pii_commitment(salt, plain), bytes.fromhex(name.rpartition("-")[2])
 

@@ -19,6 +19,7 @@ from django.utils.module_loading import import_string
 
 from audit.models import Job
 from audit.services import record
+from audit.standing import need_log
 from kvconsole.infra import leases
 from kvconsole.infra.access import FLEET_PLANE, Principal, plane
 from kvconsole.infra.rest import Problem, add_codes
@@ -41,7 +42,7 @@ add_codes(
         "job-open": (409, "The job is still at work"),
         "job-over": (409, "The job has ended"),
         "export-gone": (410, "The export's file was removed"),
-        "export-too-large": (422, "The export would reach 4 GiB"),
+        "export-too-large": (422, "The export would be larger than 64 GiB"),
         "log-torn": (409, "Something in the log is missing"),
         "format-unavailable": (422, "The console cannot make this format"),
         "exports-unconfigured": (503, "The console has no place for exports"),
@@ -63,8 +64,10 @@ def job_request(
         event_type, body, pii: the event of the request.
 
     Raises:
-        Problem: too-many-jobs or exports-unconfigured; nothing was asked for.
+        Problem: too-many-jobs, exports-unconfigured, or, for an export, audit-unavailable; nothing was asked for.
     """
+    if kind == "export":
+        need_log()
     directory()
     tenant = actor.tenant_id or PLATFORM
     if Job.objects.filter(tenant_id=tenant, state__in=OPEN).count() >= MOST_OPEN:

@@ -295,7 +295,7 @@ class Signing(models.Model):
 class Finding(models.Model):
     """Something that is not as it must be: found by the gap finder, the scrubber, or the signer's refusal.
 
-    Transitions: open → resolved, once a later look finds it no more.
+    Transitions: open → resolved, once a later look finds it no more; that is an event of its own.
     """
 
     id = models.BigIntegerField(primary_key=True)
@@ -305,6 +305,8 @@ class Finding(models.Model):
     first_index = models.BigIntegerField(null=True)
     """Of the first leaf that it concerns."""
     detail = models.TextField()
+    seen_at = models.DateTimeField()
+    """When it was found so last; `at`: first."""
     resolved_at = models.DateTimeField(null=True)
 
     class Meta:

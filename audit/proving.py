@@ -3,20 +3,21 @@
 from datetime import datetime
 from typing import NamedTuple
 
-from django.db import connections
-
-from audit.tree import checkpoint_latest, node_reader
+from audit.epochs import Log, asked_of, log_at
+from audit.tree import asked, checkpoint_latest, node_reader
 from kvconsole.infra.access import FLEET_PLANE
 from kvconsole.infra.rest import Problem
 from kvcore.notes import checkpoint_parse, note_text, proof_text
 from kvcore.proofs import inclusion
 
-_LEAF = "SELECT idx, data FROM audit_leaf WHERE event = %s"
+_LEAF = "SELECT epoch, idx, data FROM audit_leaf_all WHERE event = %s"
+_KEPT = "SELECT size, root, note, signed_at FROM audit_checkpoint WHERE size = %s"
 
 
 class Newest(NamedTuple):
-    """The newest signed checkpoint."""
+    """The newest signed checkpoint of a log."""
 
+    epoch: int
     origin: str
     size: int
     root: bytes
@@ -24,20 +25,25 @@ class Newest(NamedTuple):
     signed_at: datetime
 
 
-def checkpoint_now() -> Newest:
-    """The newest signed checkpoint.
+def checkpoint_now(log: Log | None = None) -> Newest:
+    """The newest signed checkpoint; of a log that ended, that of what was kept of it.
 
     Raises:
         Problem: not-signed: there is none yet.
     """
-    found = checkpoint_latest()
+    log = log or log_at(None)
+    if log.ended:
+        rows = asked_of(log)(_KEPT, (log.size,))
+        found = (rows[0][0], bytes(rows[0][1]), *rows[0][2:]) if rows else None
+    else:
+        found = checkpoint_latest()
     if found is None:
         raise Problem("not-signed", retry_after_seconds=2)
-    return Newest(checkpoint_parse(note_text(found.note)).origin, *found)
+    return Newest(log.number, checkpoint_parse(note_text(found[2])).origin, *found)
 
 
 def proof_of(event: int) -> str:
-    """The proof file of an event that its reader may see, under the newest checkpoint.
+    """The proof file of an event that its reader may see, under the newest checkpoint of its log.
 
     Args:
         event: its `id`.
@@ -45,13 +51,13 @@ def proof_of(event: int) -> str:
     Raises:
         Problem: not-sequenced or not-signed: in a moment it will be.
     """
-    with connections[FLEET_PLANE].cursor() as cursor:
-        cursor.execute(_LEAF, [event])
-        row = cursor.fetchone()
-    if row is None:
+    rows = asked(FLEET_PLANE)(_LEAF, (event,))
+    if not rows:
         raise Problem("not-sequenced", retry_after_seconds=1)
-    newest = checkpoint_now()
-    if row[0] >= newest.size:
+    epoch, index, data = rows[0]
+    log = log_at(epoch)
+    newest = checkpoint_now(log)
+    if index >= newest.size:
         raise Problem("not-signed", retry_after_seconds=2)
-    path = inclusion(row[0], newest.size, node_reader())
-    return proof_text(bytes(row[1]), row[0], path, newest.note)
+    path = inclusion(index, newest.size, node_reader(asked_of(log)))
+    return proof_text(bytes(data), index, path, newest.note)

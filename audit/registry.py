@@ -148,6 +148,7 @@ TYPES = _types(
     (0x0706, "export.requested", "range:map filters:map formats:list proofs:flag personal_data:flag size:int"),
     (0x0707, "verification.requested", "size:int"),
     (0x0708, "job.cancelled", "kind"),
+    (0x0709, "epoch.requested", "origin reason approval kept:int kept_root:hex note:free"),
     (0x0710, "webhook.created", "events:list host state"),
     (0x0711, "webhook.changed", "events:list host state changed:list"),
     (0x0712, "webhook.removed", "host reason"),
@@ -158,4 +159,10 @@ TYPES = _types(
     (0x0F05, "log.refused_by_signer", "code size:int signed_size:int?"),
     (0x0F06, "log.bodies_retired", "class:int month events:int first:int? last:int? digest:hex"),
     (0x0F07, "spool.imported", "events:int lost:int"),
+    (0x0F08, "log.finding_settled", "finding:int kind about index:int? first_seen:time last_seen:time reason"),
+    (
+        0x0F09, "log.restored",
+        "record old_origin old_size:int old_root:hex kept:int kept_root:hex approval approvers:list reason"
+        " producers:map",
+    ),
 )  # fmt: skip

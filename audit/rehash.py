@@ -15,6 +15,8 @@ import psycopg
 
 from audit import tiles
 from audit.gaps import Tally
+from audit.keyfiles import verify
+from kvcore import notes
 from kvcore.leaf import LEAF_BYTES, LeafError, body_hash, parse_leaf
 from kvcore.proofs import HASH_BYTES, Frontier
 
@@ -31,7 +33,8 @@ SELECT string_agg(int8send(id) || int4send(event_type) || int8send(time_us) || u
                   || actor_ref || int2send(outcome) || int2send(flags) || int4send(producer_id)
                   || int8send(producer_seq) || body_hash || pii_commit || int4send(octet_length(body)), ''::bytea),
        string_agg(CASE WHEN octet_length(body) <= {SMALL_BYTES} THEN body ELSE ''::bytea END, ''::bytea)
-  FROM audit_event WHERE id = ANY(%s) AND time_us BETWEEN %s AND %s"""  # noqa: S608
+  FROM audit_event WHERE id = ANY(ARRAY(SELECT event FROM audit_leaf WHERE idx >= %s AND idx < %s))
+   AND time_us BETWEEN %s AND %s"""  # noqa: S608
 _ROWS = """
 SELECT l.idx, l.event, l.hash, l.data, e.event_type, e.time_us, e.event_id, e.tenant_ref, e.actor_ref, e.outcome,
        e.flags, e.producer_id, e.producer_seq, e.body_hash, e.pii_commit
@@ -70,6 +73,8 @@ class Walk:
     frontier: Frontier
     tally: Tally
     spent: float = 0.0
+    key: notes.VerifierKey | None = None
+    """That signs the log's heads; None: nobody can be asked, and no signature is checked."""
 
 
 @dataclass
@@ -95,7 +100,8 @@ class Part:
     tiles: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
     upper: list[tuple[int, int, bytes, bytes, bytes]] = field(default_factory=list)
     """(level, number, nodes and node above of a tile of a higher level, its nodes as the tiles below have them)"""
-    checkpoints: list[tuple[int, bytes]] = field(default_factory=list)
+    checkpoints: list[tuple[int, bytes, str]] = field(default_factory=list)
+    """(size, root, note) of each head that was kept."""
 
 
 def read(c: psycopg.Connection[Any], first: int) -> Part:
@@ -113,7 +119,7 @@ def read(c: psycopg.Connection[Any], first: int) -> Part:
         of = (first // tiles.WIDE, part.end // tiles.WIDE)
         query = "SELECT tile, hashes, root FROM audit_tile WHERE level = 0 AND tile >= %s AND tile < %s"
         part.tiles = {tile: (hashes, over) for tile, hashes, over in c.execute(query, of, binary=True)}
-        query = "SELECT size, root FROM audit_checkpoint WHERE size > %s AND size <= %s ORDER BY size"
+        query = "SELECT size, root, note FROM audit_checkpoint WHERE size > %s AND size <= %s ORDER BY size"
         part.checkpoints = c.execute(query, span, binary=True).fetchall()
         for level in tiles.LEVELS[1:]:
             wide = 1 << (level + tiles.BITS)
@@ -124,20 +130,19 @@ def read(c: psycopg.Connection[Any], first: int) -> Part:
 
 def check(walk: Walk, part: Part, dsn: str) -> list[Divergence]:
     """What of this stretch differs, and the walk is at its end, or at the last whole tile of a log that ends there."""
-    leaves = [part.data[at : at + LEAF_BYTES] for at in range(0, len(part.data), LEAF_BYTES)]
-    made = [sha256(b"\x00" + one).digest() for one in leaves]
+    made = tiles.leaf_hashes(part.data)
     found: list[Divergence] = []
     if not _is_whole(part, made):
         with psycopg.connect(dsn, autocommit=True) as c:
             found, made = _pinned(c, part)
     _count(walk.tally, part)
-    signed = dict(part.checkpoints)
+    signed = {size: (root, note) for size, root, note in part.checkpoints}
     for number in range(part.first // tiles.WIDE, -(-part.end // tiles.WIDE)):
         at = number * tiles.WIDE - part.first
         row = made[at : at + tiles.WIDE]
         found += _tiled(walk.frontier, part, number, row)
         over = tiles.over(row) if len(row) == tiles.WIDE else b""
-        found += _signed(walk.frontier, signed, row)
+        found += _signed(walk, signed, row)
         if over:
             tiles.push(walk.frontier, tiles.BITS, over)
     for level, number, nodes, over, below in part.upper:
@@ -156,8 +161,8 @@ def _read_events(c: psycopg.Connection[Any], part: Part) -> None:
     places = np.frombuffer(part.places, _PLACE)
     if not len(places):
         return
-    ids, times = places["event"], places["time"]
-    values = (ids.astype("i8").tolist(), int(times.min()), int(times.max()))
+    times = places["time"]
+    values = (part.first, part.end, int(times.min()), int(times.max()))
     got = c.execute(_EVENTS, values, binary=True).fetchone() or (None, None)
     part.events, part.bodies = (x or b"" for x in got)
     if len(part.events) % _EVENT.itemsize:
@@ -338,16 +343,33 @@ def _tiled(frontier: Frontier, part: Part, number: int, row: list[bytes]) -> lis
     return [] if over == tiles.over(row) else [Divergence("tile", index, f"the node above tile {number} was changed")]
 
 
-def _signed(frontier: Frontier, signed: dict[int, bytes], row: Sequence[bytes]) -> list[Divergence]:
-    """Of the signed sizes that end among these leaves, those whose root is another one now."""
+def _signed(walk: Walk, signed: dict[int, tuple[bytes, str]], row: Sequence[bytes]) -> list[Divergence]:
+    """Of the signed sizes that end among these leaves, those whose root is another one now, or whose note is."""
+    frontier = walk.frontier
     sizes = [size for size in signed if frontier.size < size <= frontier.size + len(row)]
     found, copy = [], Frontier(frontier.size, frontier.hashes)
     for size in sizes:
         for one in row[copy.size - frontier.size : size - frontier.size]:
             copy.append(one)
-        if copy.root() != signed[size]:
+        root, note = signed[size]
+        if copy.root() != root:
             found.append(Divergence("checkpoint", size - 1, f"the first {size} leaves are not those that were signed"))
+        elif wrong := _note_wrong(note, size, root, walk.key):
+            found.append(Divergence(wrong[0], size - 1, f"the checkpoint of {size} leaves: {wrong[1]}"))
     return found
+
+
+def _note_wrong(note: str, size: int, root: bytes, key: notes.VerifierKey | None) -> tuple[str, str] | None:
+    """What is wrong with the note of a head, as (kind, why). A head of an earlier epoch is another key's to check."""
+    try:
+        said = notes.checkpoint_parse(notes.note_text(note))
+        if (said.size, said.root) != (size, root):
+            return "checkpoint", "what was signed is another size or root"
+        if key is not None and said.origin == key.name:
+            notes.note_open(note, [key], verify)
+    except notes.NoteError as e:
+        return "signature", f"the log's key did not sign it ({e.code})"
+    return None
 
 
 def _ended(frontier: Frontier, part: Part, rest: Sequence[bytes]) -> list[Divergence]:

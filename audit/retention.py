@@ -16,6 +16,7 @@ from django.db import DatabaseError, connections, transaction
 from audit.approvals import approval_request
 from audit.models import Approval
 from audit.services import APPROVAL, record
+from audit.standing import hindrance, need_log
 from kvconsole.infra.access import FLEET_PLANE, Principal, plane, system
 from kvconsole.infra.rest import Problem, add_codes
 from kvconsole.infra.sql import PLATFORM
@@ -59,13 +60,14 @@ def retention_request(*, class_: int, month: str, actor: Principal, now: datetim
         actor: who asks, and so may not approve.
 
     Raises:
-        Problem: validation-failed, retention-too-young or retention-done; nothing was asked.
+        Problem: validation-failed, retention-too-young, retention-done or audit-unavailable; nothing was asked.
     """
     first = _first(month)
     if class_ not in CLASSES:
         raise _invalid("/class", f"One of {', '.join(map(str, CLASSES))}.")
     if _after(first, 1 + FLOOR_MONTHS) > now.date():
         raise Problem("retention-too-young")
+    need_log()
     object_id = f"{month}/{class_}"
     with transaction.atomic(using=plane()):
         before = Approval.objects.select_for_update().filter(tenant_id=PLATFORM, kind=KIND, object_id=object_id).first()
@@ -97,7 +99,12 @@ def retention_request(*, class_: int, month: str, actor: Principal, now: datetim
 
 
 def retentions_due() -> int:
-    """What was approved is done; answers how many. A worker calls it when a decision is told, and every minute."""
+    """What was approved is done; answers how many. A worker calls it when a decision is told, and every minute.
+
+    While the log is not signed nothing goes.
+    """
+    if hindrance():
+        return 0
     approved = Approval.objects.filter(kind=KIND, state="approved").order_by("decided_at").values_list("id", flat=True)
     return sum(_retire(id_) for id_ in list(approved) if not _is_done(id_))
 

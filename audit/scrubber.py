@@ -17,11 +17,14 @@ from typing import Any, NamedTuple
 
 import psycopg
 from django.db import connection, transaction
+from psycopg.conninfo import make_conninfo
 
-from audit import rehash, tiles
+from audit import rehash, signing, tiles
+from audit.epochs import Log, logs, path_of
 from audit.findings import finding_open, findings_settle, log_event
-from audit.gaps import Tally, gaps_tell
-from audit.tree import LogTorn
+from audit.gaps import Tally, gaps_tell, tally_begun
+from audit.tree import LogTorn, asked
+from kvcore import notes
 from kvcore.proofs import Frontier
 
 ROUND_SECONDS = 600.0
@@ -31,7 +34,7 @@ LEAST_RATE = 2_000.0
 SAVE_SECONDS = 5.0
 LOCK = 0x4B564C47_00000002
 NICE = 10
-KINDS = ("leaf", "event", "body", "tile", "checkpoint", "frontier", "log-shrunk")
+KINDS = ("leaf", "event", "body", "tile", "checkpoint", "signature", "frontier", "log-shrunk")
 UNSETTLED = 5_000
 """Numbers that are missing so near the end may be on their way; the gap finder sees to them."""
 NAMED = 100
@@ -58,6 +61,7 @@ class Scrubber:
         self.stopping = threading.Event()
         self._connection: psycopg.Connection[Any] | None = None
         self._found = 0
+        self._log_now: Log | None = None
 
     def run(self) -> None:
         """Rounds until told to stop, whatever becomes of the database."""
@@ -91,10 +95,28 @@ class Scrubber:
         connection.close()
 
     def round(self) -> Verdict | None:
-        """The rest of the round at hand; None: told to stop before its end. What differs is a row and an event."""
-        walk = self._resume()
-        begin = saved = time.monotonic()
-        paced_from, done = begin, 0
+        """The rest of the round at hand; None: told to stop before its end. What differs is a row and an event.
+
+        Logs that ended come first, each from its first leaf on.
+        """
+        walk, number = self._resume()
+        begin = time.monotonic()
+        for log in logs()[number - 1 :]:
+            self._log_now = log
+            self._held.execute(f"SET search_path = {path_of(log)}".encode())
+            walk.key = notes.vkey_parse(log.key) if log.key else signing.log_key()
+            part = self._through(walk, begin)
+            if part is None:
+                return None
+            if not log.ended:
+                return self._conclude(walk, part, time.monotonic() - begin)
+            walk = rehash.Walk(Frontier(), tally_begun(asked()), walk.spent)
+        return None
+
+    def _through(self, walk: rehash.Walk, begin: float) -> rehash.Part | None:
+        """The last part of the log at hand; None: told to stop before it."""
+        saved = paced_from = time.monotonic()
+        done = 0
         with ThreadPoolExecutor(1, thread_name_prefix="scrub") as pool:
             ahead = pool.submit(rehash.read, self._held, walk.frontier.size)
             while True:
@@ -105,7 +127,7 @@ class Scrubber:
                 self._check(walk, part)
                 done += part.end - part.first
                 if not more:
-                    return self._conclude(walk, part, time.monotonic() - begin)
+                    return part
                 if time.monotonic() - saved > SAVE_SECONDS:
                     self._save(walk, time.monotonic() - begin)
                     saved = time.monotonic()
@@ -150,52 +172,63 @@ class Scrubber:
             return 1.0
         return 0.0 if next_ or since is None else max(0.0, ROUND_SECONDS - since)
 
-    def _resume(self) -> rehash.Walk:
+    def _resume(self) -> tuple[rehash.Walk, int]:
+        """The walk, and the number of the log that it is in."""
         with connection.cursor() as cursor:
-            cursor.execute("SELECT next, frontier, tally, spent, found FROM audit_walk WHERE name = 'scrub'")
-            next_, frontier, tally, spent, found = cursor.fetchone()
+            cursor.execute("SELECT next, frontier, tally, spent, found, epoch FROM audit_walk WHERE name = 'scrub'")
+            next_, frontier, tally, spent, found, number = cursor.fetchone()
             with contextlib.suppress(ValueError):
                 kept = Frontier.unpack(bytes(frontier), next_)
                 if next_ and next_ % tiles.WIDE == 0:
                     self._found = found
-                    return rehash.Walk(kept, Tally(tally if isinstance(tally, dict) else json.loads(tally)), spent)
+                    seen = Tally(tally if isinstance(tally, dict) else json.loads(tally))
+                    return rehash.Walk(kept, seen, spent), number
             self._found = 0
             cursor.execute(
-                "UPDATE audit_walk SET next = 0, frontier = '', tally = '{}', spent = 0, found = 0,"
+                "UPDATE audit_walk SET next = 0, epoch = 1, frontier = '', tally = '{}', spent = 0, found = 0,"
                 " started_at = clock_timestamp() WHERE name = 'scrub'"
             )
-        return rehash.Walk(Frontier(), Tally(), 0.0)
+        return rehash.Walk(Frontier(), Tally(), 0.0), 1
 
     def _save(self, walk: rehash.Walk, seconds: float) -> None:
         with connection.cursor() as cursor:
             cursor.execute(
-                "UPDATE audit_walk SET next = %s, frontier = %s, tally = %s, spent = %s, found = %s"
+                "UPDATE audit_walk SET next = %s, frontier = %s, tally = %s, spent = %s, found = %s, epoch = %s"
                 " WHERE name = 'scrub'",
-                (walk.frontier.size, walk.frontier.pack(), walk.tally.pack(), walk.spent + seconds, self._found),
-            )
+                (walk.frontier.size, walk.frontier.pack(), walk.tally.pack(), walk.spent + seconds, self._found,
+                 self._number()),
+            )  # fmt: skip
 
     def _check(self, walk: rehash.Walk, part: rehash.Part) -> None:
-        for one in rehash.check(walk, part, self.dsn):
+        path = path_of(self._log_now) if self._log_now else "public"
+        for one in rehash.check(walk, part, make_conninfo(self.dsn, options=f"-c search_path={path}")):
             self._tell(one)
+
+    def _number(self) -> int:
+        return self._log_now.number if self._log_now else 1
 
     def _tell(self, one: rehash.Divergence) -> None:
         self._found += 1
         if self._found > NAMED:
             return
+        ended = self._log_now.origin if self._log_now and self._log_now.ended else ""
+        detail = f"{ended}: {one.detail}" if ended else one.detail
         finding_open(
             kind=one.kind,
-            subject=f"{one.kind}/{one.at}",
+            subject=f"{one.kind}/{self._number()}:{one.at}" if ended else f"{one.kind}/{one.at}",
             first_index=one.at,
-            detail=one.detail,
+            detail=detail,
             event_type="log.divergence_found",
-            body={"kind": one.kind, "index": one.at, "detail": one.detail},
+            body={"kind": one.kind, "index": one.at, "detail": detail},
         )
 
     def _conclude(self, walk: rehash.Walk, part: rehash.Part, seconds: float) -> Verdict:
         gaps_tell([hole for hole in walk.tally.holes() if hole.at < part.size - UNSETTLED], walk.tally.doubled)
+        looked_at = [kind for kind in KINDS if kind != "signature" or walk.key is not None]
         with transaction.atomic(), connection.cursor() as cursor:
-            if not self._found:
-                findings_settle(kinds=KINDS)
+            if self._found <= NAMED:
+                cursor.execute("SELECT started_at FROM audit_walk WHERE name = 'scrub'")
+                findings_settle(kinds=looked_at, why="as-sealed", unseen_since=cursor.fetchone()[0])
             cursor.execute(
                 "SELECT min(first_index) FROM audit_finding WHERE resolved_at IS NULL AND kind = ANY(%s)",
                 (list(KINDS),),
@@ -203,7 +236,7 @@ class Scrubber:
             first = cursor.fetchone()[0]
             verdict = Verdict(part.size, walk.spent + seconds, first, self._found)
             cursor.execute(
-                "UPDATE audit_walk SET next = 0, frontier = '', tally = '{}', spent = 0, found = 0,"
+                "UPDATE audit_walk SET next = 0, epoch = 1, frontier = '', tally = '{}', spent = 0, found = 0,"
                 " done_at = clock_timestamp(), done_size = %s WHERE name = 'scrub'",
                 (part.size,),
             )

@@ -18,7 +18,7 @@ from django.db.models import Min, Q, QuerySet
 from django.utils.module_loading import import_string
 
 from audit import disclosure
-from audit.models import Delivery, Event, Job, Webhook
+from audit.models import Delivery, Event, Finding, Job, Webhook
 from audit.registry import TYPES
 from kvconsole.infra.access import FLEET_PLANE, Principal, plane
 from kvconsole.infra.sql import PLATFORM
@@ -32,7 +32,7 @@ REFUSALS = 5_000
 """So many refusals are looked through for attempts to approve one's own wishes."""
 NAMES = {kind.number: kind.name for kind in TYPES.values()}
 _REF = re.compile(r"[0-9a-f]{32}")
-_LEAVES = "SELECT event, idx, hash FROM audit_leaf WHERE event = ANY(%s)"
+_LEAVES = "SELECT event, idx, hash, epoch FROM audit_leaf_all WHERE event = ANY(%s)"
 _COLUMNS = (
     *("id", "event_id", "event_type", "time_us", "tenant_id", "tenant_ref", "actor_ref", "outcome", "flags"),
     *("producer_id", "producer_seq", "body", "body_hash", "pii_commit", "object_kind"),
@@ -73,13 +73,16 @@ class Place(msgspec.Struct, frozen=True):
 
     index: int
     hash: bytes
+    epoch: int = 1
+    """Number of the log: 1 is the first one."""
 
 
 class EventView(msgspec.Struct, frozen=True):
-    """An event as its reader sees it. `index` None: not in the log yet."""
+    """An event as its reader sees it. `index` None: not in the log yet. `epoch`: in which one of several."""
 
     id: UUID
     index: int | None
+    epoch: int | None
     leaf_hash: str
     time: datetime
     action: str
@@ -173,7 +176,7 @@ def places(ids: Collection[int]) -> dict[int, Place]:
         return {}
     with connections[FLEET_PLANE].cursor() as cursor:
         cursor.execute(_LEAVES, [list(ids)])
-        return {event: Place(index, bytes(hash_)) for event, index, hash_ in cursor.fetchall()}
+        return {event: Place(index, bytes(hash_), epoch) for event, index, hash_, epoch in cursor.fetchall()}
 
 
 def event_views(rows: Sequence[Event], *, reader: Principal) -> list[EventView]:
@@ -199,6 +202,7 @@ def event_view(row: Event, place: Place | None, sealed: disclosure.Sealed | None
     return EventView(
         id=row.event_id,
         index=place.index if place else None,
+        epoch=place.epoch if place else None,
         leaf_hash=place.hash.hex() if place else "",
         time=moment(row.time_us),
         action=body.get("action") or NAMES.get(row.event_type, f"0x{row.event_type:04x}"),
@@ -231,6 +235,12 @@ def own_approvals(since: datetime) -> list[EventView]:
 def jobs(kind: Any = "") -> QuerySet[Job]:
     """Exports and verifications that the current plane shows, or those of one kind."""
     return Job.objects.filter(kind=kind) if kind else Job.objects.all()
+
+
+def findings(state: Any = "") -> QuerySet[Finding]:
+    """What was found amiss in the log: all of it, or what is open or closed."""
+    rows = Finding.objects.all()
+    return rows.filter(resolved_at__isnull=state == "open") if state else rows
 
 
 def webhooks() -> QuerySet[Webhook]:

@@ -60,6 +60,7 @@ class Sequencer:
         """Set by who saw that the tree is not that of its leaves: the next batch makes it from them."""
         self._connection: psycopg.Connection[Any] | None = None
         self._tail: tuple[int, list[bytes]] = (0, [])
+        self._epoch = 1
 
     def lead(self) -> bool:
         """Whether this process holds the lock now, and so is the one.
@@ -110,7 +111,8 @@ class Sequencer:
         """
         c = self._held
         with c.transaction():
-            row = c.execute("SELECT size, frontier, root FROM audit_tree FOR UPDATE", binary=True).fetchone()
+            query = "SELECT size, frontier, root, epoch FROM audit_tree FOR UPDATE"
+            row = c.execute(query, binary=True).fetchone()
             assert row is not None
             frontier = self._frontier(*row)
             old, taken = frontier.size, self._taken(c)
@@ -134,8 +136,10 @@ class Sequencer:
             raise psycopg.OperationalError("the sequencer's lock is not held")
         return self._connection
 
-    def _frontier(self, size: int, packed: bytes, root: bytes) -> Frontier:
+    def _frontier(self, size: int, packed: bytes, root: bytes, epoch: int) -> Frontier:
         """Where the tree goes on: as it was left, or made anew from the leaves where that cannot be right."""
+        if epoch != self._epoch:  # another log has begun: what is remembered is of the one before
+            self._epoch, self._tail = epoch, (0, [])
         if not self.rebuild.is_set():
             with contextlib.suppress(ValueError):
                 found = Frontier.unpack(bytes(packed), size)

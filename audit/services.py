@@ -5,7 +5,6 @@ no `try` around it: a change whose event cannot be written does not happen.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
@@ -14,6 +13,7 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from django.db import connections
 from django.db.transaction import TransactionManagementError
+from msgspec.structs import replace
 
 from audit import disclosure
 from audit.drafts import Draft
@@ -23,7 +23,7 @@ from audit.drafts import portable as portable
 from audit.drafts import tenant_ref as tenant_ref
 from audit.models import Event
 from audit.registry import TYPES
-from kvconsole.infra import evidence, rest
+from kvconsole.infra import evidence, rest, statements
 from kvconsole.infra.access import Principal, plane
 from kvconsole.infra.sql import PLATFORM, uuid7
 from kvcore.leaf import APPROVAL as APPROVAL
@@ -41,10 +41,12 @@ _COLUMNS = (
     *("event_id", "event_type", "tenant_id", "tenant_ref", "actor_ref", "outcome", "flags", "body", "body_hash"),
     *("pii_ct", "pii_commit", "pii_key", "object_kind", "object_id", "request_id"),
 )
+_GIVEN = ("id", "time_us", "producer_id", "producer_seq")
 _INSERT = (
     f"INSERT INTO audit_event ({', '.join(_COLUMNS)}) VALUES ({', '.join(['%s'] * len(_COLUMNS))})"  # noqa: S608
-    " RETURNING id, time_us, producer_id, producer_seq"
+    f" RETURNING {', '.join(_GIVEN)}"
 )
+_FIELDS = [field.attname for field in Event._meta.concrete_fields]
 
 
 def record(
@@ -106,7 +108,7 @@ def record(
         object_kind=object_kind,
         object_id=object_id,
         data=data,
-        pii=portable(personal),
+        pii=portable(personal) if personal else personal,
         request_id=request_id or rest.request_id(),
         flags=flags,
         happened_at=happened_at,
@@ -141,10 +143,9 @@ def events_write(alias: str, drafts: Sequence[Draft]) -> None:
 
 def _write(alias: str, draft: Draft, also: Sequence[Draft] = ()) -> Event:
     values = draft.columns(also)
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_INSERT, [values[name] for name in _COLUMNS])
-        given = dict(zip(("id", "time_us", "producer_id", "producer_seq"), cursor.fetchone(), strict=True))
-    return Event(**values, **given)
+    given = statements.put(_INSERT, [values[name] for name in _COLUMNS], using=alias)
+    values.update(zip(_GIVEN, given, strict=True))
+    return Event(*[values[name] for name in _FIELDS])  # by name it would take far longer
 
 
 def pii_open(event: Event) -> dict[str, Any] | None:

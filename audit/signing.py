@@ -5,6 +5,7 @@ can help.
 """
 
 import base64
+import contextlib
 import ipaddress
 import socket
 import time
@@ -57,6 +58,8 @@ class PublicKeys(msgspec.Struct, frozen=True):
     origin: str
     size: int
     root: str
+    record: str = ""
+    """How this log goes on after another one (`kvcore.epochs`); "" = it is the first."""
 
 
 class Proof(msgspec.Struct, frozen=True):
@@ -82,6 +85,14 @@ def public_keys() -> PublicKeys | NotAnswered:
     return _asked("GET", "/v1/public-keys", None, token, PublicKeys)
 
 
+def log_key() -> notes.VerifierKey | None:
+    """The key that signs the log's heads, of the signer; None: nobody can be asked now."""
+    answer = public_keys()
+    with contextlib.suppress(notes.NoteError):
+        return notes.vkey_parse(answer.log) if isinstance(answer, PublicKeys) else None
+    return None
+
+
 def command_key() -> bytes | None:
     """The public command key (32 bytes): from the signer, else from the file it leaves; None: neither is there."""
     answer = public_keys()
@@ -92,14 +103,17 @@ def command_key() -> bytes | None:
         return None
 
 
-def checkpoint(*, old_size: int, new_size: int, new_root: bytes, proof: Sequence[bytes]) -> str | NotAnswered:
+def checkpoint(
+    *, old_size: int, new_size: int, new_root: bytes, proof: Sequence[bytes], first: Evidence | None = None
+) -> str | NotAnswered:
     """The signed note of this head. For the sequencer, which alone has the token of it.
 
     `stale-size`: what was signed last has the size in the answer; with a proof from there it may be signed.
-    `log-shrunk` and `log-fork` are final: this is not the log that was signed.
+    `log-shrunk` and `log-fork` are final: this is not the log that was signed. `epoch-not-begun`: another one begins,
+    and `first`, its first leaf with its proof, has to say so.
     """
     asked = HeadAsked(
-        old_size=old_size, new_size=new_size, new_root=new_root.hex(), proof=[one.hex() for one in proof]
+        old_size=old_size, new_size=new_size, new_root=new_root.hex(), proof=[one.hex() for one in proof], first=first
     )  # fmt: skip
     answer = _asked("POST", "/v1/checkpoint", asked, settings.SIGNER_LOG_TOKEN, _Note)
     return answer.note if isinstance(answer, _Note) else answer
@@ -125,9 +139,14 @@ def prove(question: EnrolmentQuestion) -> Proof | NotAnswered:
     return _asked("POST", "/v1/prove", question, settings.SIGNER_TOKEN, Proof)
 
 
-def sign_export(manifest_sha256: bytes) -> str | NotAnswered:
-    """The note by which the export key says that a bundle's manifest has this SHA-256."""
-    asked = ExportAsked(manifest_sha256=manifest_sha256.hex())
+def sign_export(manifest_sha256: bytes, *, origin: str = "") -> str | NotAnswered:
+    """The note by which the export key says that a bundle's manifest has this SHA-256.
+
+    Args:
+        manifest_sha256: of the manifest.
+        origin: of the log, where it is one that ended; "" = the present one.
+    """
+    asked = ExportAsked(manifest_sha256=manifest_sha256.hex(), origin=origin)
     answer = _asked("POST", "/v1/export", asked, settings.SIGNER_TOKEN, _Note)
     return answer.note if isinstance(answer, _Note) else answer
 

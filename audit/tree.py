@@ -4,7 +4,7 @@ Callers: `audit.selectors`, pages and REST (as kv_operator), the sequencer's thr
 """
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -36,6 +36,8 @@ class Sizes(NamedTuple):
     frontier: bytes
     root: bytes
     at: datetime
+    epoch: int = 1
+    """Number of this log among those that went on after each other."""
 
 
 class LogState(NamedTuple):
@@ -113,8 +115,10 @@ def nodes(ask: Ask, level: int, first: int, end: int) -> list[bytes]:
 
 def tree_now(ask: Ask | None = None) -> Sizes:
     """Size, frontier and root as the sequencer left them."""
-    ((size, frontier, root, at),) = (ask or asked())("SELECT size, frontier, root, at FROM audit_tree", ())
-    return Sizes(size, bytes(frontier), bytes(root), at)
+    ((size, frontier, root, at, epoch),) = (ask or asked())(
+        "SELECT size, frontier, root, at, epoch FROM audit_tree", ()
+    )
+    return Sizes(size, bytes(frontier), bytes(root), at, epoch)
 
 
 def checkpoint_latest(ask: Ask | None = None) -> CheckpointRow | None:
@@ -158,16 +162,3 @@ def pending_now(ask: Ask | None = None) -> tuple[int, float]:
     age = "extract(epoch FROM clock_timestamp())::float8 - time_us / 1e6"
     rows = ask(f"SELECT {age} FROM audit_pending ORDER BY event LIMIT 1", ())  # noqa: S608
     return pending, max(0.0, float(rows[0][0])) if rows else 0.0
-
-
-def delay_seconds(now: datetime | None = None, ask: Ask | None = None) -> float:
-    """For how long the oldest event that is under no signed tree head has waited; 0 if there is none.
-
-    What cannot be undone is refused while this is too much.
-    """
-    ask = ask or asked()
-    behind = pending_now(ask)[1]
-    rows = ask("SELECT l.time_us FROM audit_signing s JOIN audit_leaf l ON l.idx = s.size", ())
-    if rows:
-        behind = max(behind, (now or datetime.now(UTC)).timestamp() - rows[0][0] / 1e6)
-    return behind

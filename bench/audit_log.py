@@ -1,33 +1,33 @@
 """The audit log: what an event costs its transaction, how soon it is sealed and signed, how fast a queue is drained and
 the log verified.
 
-A PostgreSQL of the bench's own, set up as in production (fsync on), with sequencer and signer as processes. Audited and
-unaudited transactions run in turn on the same rows, through `audit.services.record`.
+A PostgreSQL of the bench's own, set up as in production (fsync on), with sequencer, signer and eight clients as
+processes (`bench.audit_clients`). Audited and unaudited transactions run in turn on the same rows, through
+`audit.services.record`. All of it shares one machine, so what the sequencer does for an event is in the audited side.
 """
 
-import contextlib
 import os
-import random
 import shutil
 import statistics
 import tempfile
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import psycopg
 
+from bench.audit_clients import ROWS, Clients
 from bench.store_sides import Cluster
 from bench.tenancy_site import Figure, ms
 from kvconsole.embedded import Valkey
 from tests.running import Console
 
 RATIO, SEALED_SECONDS, SIGNED_SECONDS, DRAIN, SCRUB = 0.70, 1.0, 2.0, 25_000.0, 150_000.0
-CLIENTS, RATE, ROWS = 8, 1000, 1000
+CLIENTS, RATE = 8, 1000
 
 
 def run(quick: bool) -> Iterator[Figure]:
@@ -76,48 +76,47 @@ class _Bench:
 
     def figures(self, quick: bool) -> Iterator[Figure]:
         self.console.start("signer", "sequencer")
-        yield self._ratio(2.0 if quick else 8.0, 3 if quick else 5)
-        yield from self._lag(10.0 if quick else 60.0)
+        clients = Clients(CLIENTS)
+        try:
+            yield self._ratio(clients, 2.0 if quick else 8.0, 3 if quick else 5)
+            yield from self._lag(clients, 10.0 if quick else 60.0)
+        finally:
+            clients.close()
         self.console.kill("sequencer")
         yield self._drain(40_000 if quick else 200_000)
         yield from self._scrub(60_000 if quick else 1_000_000)
 
     # --- what an event costs ---
 
-    def _ratio(self, seconds: float, turns: int) -> Figure:
+    def _ratio(self, clients: Clients, seconds: float, turns: int) -> Figure:
         rates: dict[bool, list[float]] = {True: [], False: []}
+        spent: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
         for turn in range(turns * 2):
             audited = (turn + turn // 2) % 2 == 0
-            rates[audited].append(self._clients(seconds, audited))
+            self._sealed()  # what is left to do for the other side is not counted against this one
+            client, server = clients.cpu(), self.cluster.cpu()
+            done = clients.rate(seconds, audited=audited)
+            rates[audited].append(done / seconds)
+            spent[audited].append(((clients.cpu() - client) / done * 1e6, (self.cluster.cpu() - server) / done * 1e6))
         ratio = statistics.median(rates[True]) / statistics.median(rates[False])
-        peer = {"audited_per_s": round(statistics.median(rates[True])), "clients": CLIENTS,
-                "unaudited_per_s": round(statistics.median(rates[False])), "turns": turns}  # fmt: skip
+        peer: dict[str, Any] = {"clients": CLIENTS, "turns": turns}
+        for name, side in (("audited", True), ("unaudited", False)):
+            peer[f"{name}_per_s"] = round(statistics.median(rates[side]))
+            for at, whose in enumerate(("client", "server")):
+                peer[f"{name}_{whose}_cpu_us"] = round(statistics.median(one[at] for one in spent[side]))
         return _figure("audited_ratio", ratio, "of unaudited", f">= {RATIO}", ratio >= RATIO, peer)
 
-    def _clients(self, seconds: float, audited: bool) -> float:
-        """Transactions per second of all clients."""
-        done, gate = [0] * CLIENTS, threading.Barrier(CLIENTS + 1)
-
-        def one(number: int) -> None:
-            rng = random.Random(number)
-            _transaction(rng.randrange(1, ROWS + 1), audited)
-            gate.wait()
-            until = time.perf_counter() + seconds
-            while time.perf_counter() < until:
-                _transaction(rng.randrange(1, ROWS + 1), audited)
-                done[number] += 1
-            _close()
-
-        _threads(one, gate)
-        return sum(done) / seconds
+    def _sealed(self) -> None:
+        with psycopg.connect(self.dsn("audit"), autocommit=True) as c:
+            while c.execute("SELECT FROM audit_pending LIMIT 1").fetchone():
+                time.sleep(0.05)
 
     # --- how soon it is sealed and signed ---
 
-    def _lag(self, seconds: float) -> Iterator[Figure]:
+    def _lag(self, clients: Clients, seconds: float) -> Iterator[Figure]:
         sizes: list[tuple[float, int]] = []
         signed: list[tuple[float, int]] = []
-        over, gate = threading.Event(), threading.Barrier(CLIENTS + 1)
-        committed: list[list[tuple[int, float]]] = [[] for _ in range(CLIENTS)]
+        over = threading.Event()
 
         def watch() -> None:
             with psycopg.connect(self.dsn("audit"), autocommit=True) as c:
@@ -128,21 +127,10 @@ class _Bench:
                         if not seen or seen[-1][1] != size:
                             seen.append((now, size))
 
-        def one(number: int) -> None:
-            rng = random.Random(number)
-            _transaction(1, True)
-            gate.wait()
-            begin, step = time.perf_counter(), CLIENTS / RATE
-            for turn in range(int(seconds / step)):
-                time.sleep(max(0.0, begin + turn * step - time.perf_counter()))
-                id_ = _transaction(rng.randrange(1, ROWS + 1), True)
-                committed[number].append((id_, time.perf_counter()))
-            _close()
-
         watcher = threading.Thread(target=watch)
         watcher.start()
         begin = time.perf_counter()
-        _threads(one, gate)
+        committed = clients.paced(seconds, RATE)
         spent = time.perf_counter() - begin
         time.sleep(3.0)
         over.set()
@@ -219,40 +207,6 @@ PADDING = (
     '{"action":"token.issued","actor":{"kind":"user","roles":["operator"]},"data":{"expires_at":"2027-01-01T00:00:00Z",'
     '"holder":"","kind":"service","roles":["tenant-member"]},"object":{"id":"x","kind":"token"},"n":'
 )
-
-
-def _transaction(row: int, audited: bool) -> int:
-    """One change of a row, with its event or without; the event's id."""
-    from django.db import connection, transaction
-
-    from audit.services import record
-
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("UPDATE bench_row SET n = n + 1 WHERE id = %s", (row,))
-        if not audited:
-            return 0
-        made = record(
-            event_type="log.note", outcome="success", actor=None, tenant_id=None, object_kind="bench",
-            object_id=str(row), body={"note": "what a change says of itself, about as much as most of them"},
-        )  # fmt: skip
-    return int(made.id)
-
-
-def _threads(one: Callable[[int], None], gate: threading.Barrier) -> None:
-    threads = [threading.Thread(target=one, args=(i,)) for i in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
-    gate.wait()
-    for thread in threads:
-        thread.join()
-
-
-def _close() -> None:
-    from django.db import connections
-
-    with contextlib.suppress(Exception):
-        connections.close_all()
 
 
 def _late(events: list[tuple[int, float]], seen: list[tuple[float, int]]) -> list[float]:

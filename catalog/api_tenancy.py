@@ -173,7 +173,7 @@ class UsageOut(_Usage):  # type: ignore[misc,valid-type]
 class TenantDetail(tenants_api.TenantDetail):
     """One tenant. It is answered here because whether it may go depends on what it holds."""
 
-    @call("tenants_close", status=204, refusals=(*UNDELETABLE, *PROOF))
+    @call("tenants_close", status=204, refusals=(*UNDELETABLE, "audit-unavailable", *PROOF))
     def delete(self, request: Request, slug: str) -> Response:
         """The tenant is closed, if it holds nothing."""
         tenant_delete(tenant=_tenant(slug), actor=principal_of(request), now=datetime.now(UTC))
@@ -188,7 +188,7 @@ class Quotas(APIView):
         """What the tenant may hold and how often it may ask."""
         return _quotas(quotas.quota_view(tenant=_tenant(slug).id, now=datetime.now(UTC)))
 
-    @call("quotas_set", body=QuotasIn, answer=QuotasOut, refusals=("quota-below-use", *PROOF))
+    @call("quotas_set", body=QuotasIn, answer=QuotasOut, refusals=("quota-below-use", "audit-unavailable", *PROOF))
     def put(self, request: Request, fields: dict[str, Any], slug: str) -> Response:
         """These quotas instead of the present ones. Tiers that are left out are unlimited. `evict` needs a proof."""
         if fields["evict"]:
@@ -208,7 +208,7 @@ class Classes(APIView):
         """Where blocks of each data class may be."""
         return Response({"rules": msgspec.to_builtins(classes.class_rules_view(tenant=_tenant(slug)))})
 
-    @call("classes_set", body=ClassesIn, answer=ClassesOut)
+    @call("classes_set", body=ClassesIn, answer=ClassesOut, refusals=("audit-unavailable",))
     def put(self, request: Request, fields: dict[str, Any], slug: str) -> Response:
         """These rules instead of the present ones. Classes that are left out have the built-in ones."""
         tenant = _tenant(slug)
@@ -229,7 +229,7 @@ class OwnNodes(APIView):
 
     @call(
         "tenant_nodes_set", body=NodesIn, answer=NodesOut,
-        refusals=("tenant-not-node-isolated", "node-dedicated", "node-holds-others", *PROOF),
+        refusals=("tenant-not-node-isolated", "node-dedicated", "node-holds-others", "audit-unavailable", *PROOF),
     )  # fmt: skip
     def put(self, request: Request, fields: dict[str, Any], slug: str) -> Response:
         """These nodes instead of the present ones; others are everybody's again. `evict` needs a fresh proof."""

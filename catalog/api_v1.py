@@ -18,7 +18,8 @@ from rest_framework.views import APIView
 from audit import signing
 from audit.services import portable
 from catalog import fleet, services
-from catalog.models import NODE_ROLES, NODE_STATES, Node
+from catalog.models import NODE_ROLES, Node
+from catalog.node_body import NodeFacts
 from catalog.selectors import NodeView, node_view, node_views
 from kvconsole.infra.access import PUBLIC, audited, counted, principal_of, route, system, tenant_context
 from kvconsole.infra.calls import PROOF, call, page_of
@@ -140,22 +141,9 @@ class TierOut(serializers.Serializer[Any]):
     stale = serializers.BooleanField()
 
 
-class NodeOut(serializers.Serializer[Any]):
+class NodeOut(NodeFacts):
     """A node as it is now."""
 
-    id = serializers.UUIDField()
-    name = serializers.CharField()
-    region = serializers.CharField()
-    zone = serializers.CharField()
-    rack = serializers.CharField()
-    role = serializers.CharField()
-    state = serializers.ChoiceField(NODE_STATES)
-    source_state = serializers.ChoiceField(["exact", "recovering", "degraded", "lost"], allow_null=True)
-    reason = serializers.CharField()
-    age_ms = serializers.IntegerField(allow_null=True)
-    lag_ms = serializers.IntegerField(allow_null=True)
-    blocks = serializers.IntegerField(allow_null=True)
-    stale = serializers.BooleanField()
     tiers = TierOut(many=True)
     agent_url = serializers.CharField()
     agent_version = serializers.CharField()

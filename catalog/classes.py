@@ -7,6 +7,7 @@ import msgspec
 from django.db import transaction
 
 from audit.services import record
+from audit.standing import need_log
 from catalog.models import ClassRule
 from catalog.placing import class_rules
 from catalog.quotas import QUOTAS
@@ -30,10 +31,7 @@ class RuleView(msgspec.Struct, frozen=True):
 def class_rules_view(*, tenant: TenantPlace) -> dict[str, RuleView]:
     """The rules of all classes of the tenant, "" for what names no class where the tenant has one for it."""
     own = class_rules([tenant.id]).get(tenant.id, {})
-    return {
-        name: _view(own.get(name) or BUILT_IN.get(name) or ANYWHERE, name not in own)
-        for name in sorted({*tenant.classes, *own})
-    }
+    return {name: _view(_of(own, name), name not in own) for name in sorted({*tenant.classes, *own})}
 
 
 def class_rules_set(*, tenant: TenantPlace, rules: Mapping[str, Rule], actor: Principal | None) -> dict[str, RuleView]:
@@ -43,11 +41,15 @@ def class_rules_set(*, tenant: TenantPlace, rules: Mapping[str, Rule], actor: Pr
     it is leaves then.
 
     Raises:
-        Problem: validation-failed; nothing was changed.
+        Problem: validation-failed, or, where blocks may be in more places than before, audit-unavailable; nothing was
+            changed.
     """
     for name, rule in rules.items():
         _check(tenant, name, rule)
     with transaction.atomic(using=plane()):
+        before = class_rules([tenant.id]).get(tenant.id, {})
+        if any(_of(rules, name).widens(_of(before, name)) for name in {*tenant.classes, *before, *rules}):
+            need_log()
         ClassRule.objects.filter(tenant_id=tenant.id).delete()
         for name, rule in rules.items():
             ClassRule.objects.create(
@@ -70,6 +72,10 @@ def class_rules_set(*, tenant: TenantPlace, rules: Mapping[str, Rule], actor: Pr
         )
         nudge.on_commit(QUOTAS, using=plane())
     return view
+
+
+def _of(rules: Mapping[str, Rule], name: str) -> Rule:
+    return rules.get(name) or BUILT_IN.get(name) or ANYWHERE
 
 
 def _check(tenant: TenantPlace, name: str, rule: Rule) -> None:

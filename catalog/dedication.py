@@ -9,6 +9,7 @@ from uuid import UUID
 from django.db import connections, transaction
 
 from audit.services import record
+from audit.standing import need_log
 from catalog.models import Node
 from catalog.quotas import QUOTAS
 from kvconsole.infra import nudge
@@ -43,11 +44,14 @@ def nodes_dedicate(
         actor: who does it.
 
     Raises:
-        Problem: validation-failed, tenant-not-node-isolated, node-dedicated or node-holds-others; nothing was changed.
+        Problem: validation-failed, tenant-not-node-isolated, node-dedicated, node-holds-others or, to evict,
+            audit-unavailable; nothing was changed.
     """
     if names and tenant.isolation != "node":
         raise Problem("tenant-not-node-isolated", f"Its isolation is {tenant.isolation}.")
     with transaction.atomic(using=plane()):
+        if evict:
+            need_log()
         found = {n.name: n for n in Node.objects.select_for_update().filter(name__in=names)}
         for index, name in enumerate(names):
             _check(tenant, f"/nodes/{index}", name, found.get(name), evict)

@@ -14,7 +14,7 @@ from rest_framework.views import APIView
 
 from catalog import heat as pictures
 from catalog.live import FLEET_ROLES, tiles_view
-from catalog.models import NODE_STATES
+from catalog.node_body import NodeFacts
 from catalog.selectors import HeatMatrix, fleet_view, heat, watermark_history
 from catalog.selectors.heatmap import ROWS_DEFAULT, ROWS_MAX
 from kvconsole.infra.access import counted, route
@@ -133,22 +133,9 @@ class TierTileOut(serializers.Serializer[Any]):
     stale = serializers.BooleanField()
 
 
-class NodeTileOut(serializers.Serializer[Any]):
+class NodeTileOut(NodeFacts):
     """A node; its tiers by name. Ages and lags are rounded."""
 
-    id = serializers.UUIDField()
-    name = serializers.CharField()
-    region = serializers.CharField()
-    zone = serializers.CharField()
-    rack = serializers.CharField()
-    role = serializers.CharField()
-    state = serializers.ChoiceField(NODE_STATES)
-    source_state = serializers.ChoiceField(["exact", "recovering", "degraded", "lost"], allow_null=True)
-    reason = serializers.CharField()
-    age_ms = serializers.IntegerField(allow_null=True)
-    lag_ms = serializers.IntegerField(allow_null=True)
-    blocks = serializers.IntegerField(allow_null=True)
-    stale = serializers.BooleanField()
     tiers = serializers.DictField(child=TierTileOut())
 
 

@@ -13,6 +13,7 @@ import msgspec
 from django.db import connections, transaction
 
 from audit.services import record
+from audit.standing import need_log
 from catalog.models import Allowance, Quota, RateQuota, TenantTier, UsageCover
 from kvconsole.infra import nudge
 from kvconsole.infra.access import TENANT_PLANE, Principal, plane
@@ -120,7 +121,7 @@ def quota_set(
         now: aware.
 
     Raises:
-        Problem: validation-failed or quota-below-use; nothing was changed.
+        Problem: validation-failed, quota-below-use, or, to evict, audit-unavailable; nothing was changed.
     """
     wanted = {t: _checked(t, dict(tiers.get(t, {}))) for t in map(str, TIERS)}
     _check_names(tiers)
@@ -129,7 +130,9 @@ def quota_set(
             raise _range(f"/{name}", f"0 to {RATE_MAX}, or null.")
     with transaction.atomic(using=plane()):
         quotas_lock()
-        if not evict:
+        if evict:
+            need_log()
+        else:
             _check_use(tenant, {t: limit for t, (limit, _) in wanted.items()})
         for tier, (limit, guaranteed) in wanted.items():
             _write(tenant, tier, limit, guaranteed)

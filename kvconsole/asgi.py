@@ -16,6 +16,7 @@ import django
 
 django.setup(set_prefix=False)
 
+from asgiref.sync import sync_to_async
 from channels.routing import ProtocolTypeRouter, URLRouter  # type: ignore[import-untyped]
 from channels.security.websocket import AllowedHostsOriginValidator  # type: ignore[import-untyped]
 from channels.sessions import SessionMiddlewareStack  # type: ignore[import-untyped]
@@ -25,7 +26,7 @@ from audit.refusals import found_again, keep_telling
 from catalog.consumers import websocket_urlpatterns
 from catalog.rates import unlimited
 from kvconsole.infra import rate, serving
-from kvconsole.infra.access import Principal
+from kvconsole.infra.access import Principal, leave_unasked
 from kvconsole.infra.intake import Intake
 from kvconsole.plumbing import METHODS, REQUESTS, refuse_bad_start
 from routing.replica import replica
@@ -63,10 +64,12 @@ def unread(method: str, code: str, status: int) -> None:
     REQUESTS.labels(method if method in METHODS else "other", "none", str(status)).inc()
 
 
+left = sync_to_async(leave_unasked, thread_sensitive=False)
+"""Puts a refused body on the trail, where its route is audited."""
 rest = re_path(r"", nobody)  # type: ignore[arg-type]
 sockets = URLRouter([*websocket_urlpatterns, rest])
 routed = ProtocolTypeRouter(
     {"http": Hot(pages, admit=admit), "websocket": AllowedHostsOriginValidator(SessionMiddlewareStack(sockets))}
 )
-application = Intake(routed, tell=unread)
+application = Intake(routed, tell=unread, leave=left)
 serving.ready()

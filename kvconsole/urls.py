@@ -12,6 +12,7 @@ API = (
     "audit.api_v1",
     "audit.api_retention",
     "audit.api_events",
+    "audit.api_epochs",
     "audit.api_jobs",
     "audit.api_webhooks",
     "tenants.api_reuse",

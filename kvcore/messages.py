@@ -100,6 +100,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     life: str = ""
     refused_seq: int = 0
     """Number of the batch in `refused` within a life of the agent; one that comes again is the same and counts once."""
+    ranks: dict[str, int] = {}
+    """Source → how many data-parallel ranks speak for it. Where the node said nothing of it, there is only rank 0."""
 
 
 class Fence(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,12 +34,21 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             min_protection=max(self.min_protection, other.min_protection, key=PROTECTIONS.index),
         )
 
+    def widens(self, before: "Rule") -> bool:
+        """Whether a block may be somewhere where the rule before did not let it be."""
+        weaker = PROTECTIONS.index(self.min_protection) < PROTECTIONS.index(before.min_protection)
+        return weaker or _more(self.tiers, before.tiers) or _more(self.regions, before.regions)
+
 
 ANYWHERE = Rule()
 BUILT_IN: dict[str, Rule] = {
     "restricted": Rule(tiers=frozenset(t for t in TIERS if Tier(t) in VOLATILE)),
 }
 """Rules of classes that a tenant has said nothing about."""
+
+
+def _more(now: frozenset[str] | None, before: frozenset[str] | None) -> bool:
+    return before is not None and (now is None or not now <= before)
 
 
 def _both(a: frozenset[str] | None, b: frozenset[str] | None) -> frozenset[str] | None:

@@ -79,7 +79,7 @@ def _join_options(sub: argparse.ArgumentParser) -> None:
     remote.add_argument("--remote-file", default="", help="private file with that URL in its first line")
     sub.add_argument("--policy", default="value", choices=("value", "lru"))
     sub.add_argument("--tpot-ms", type=float, default=0.0, help="pace of decode; 0 = at once")
-    sub.add_argument("--ranks", type=int, help="data-parallel ranks of the engine; without it the console takes any")
+    sub.add_argument("--ranks", type=int, help="data-parallel ranks of the engine; else its listener says it")
     sub.add_argument("--tls-cert", default="")
     sub.add_argument("--tls-key", default="")
 

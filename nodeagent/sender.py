@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from kvcore.messages import Answer, Heartbeat
+from kvcore.messages import Answer, Heartbeat, SourcePosition
 from nodeagent.config import Ingest
 from nodeagent.keys import KeyRing
 from nodeagent.outbox import Lane, Outbox
@@ -121,6 +121,15 @@ class Sender:
         self._life, self._refused_seq = str(uuid.uuid4()), 0
         self._telling: Counter[tuple[tuple[str, Any], ...]] = Counter()
         """The batch of refusals `_refused_seq`; it stays as it is until the console has it, so it is counted once."""
+        self._ranks = {box.source: 0 for box in outboxes}
+        for box in outboxes:
+            self._ranks[box.source] = max(self._ranks[box.source], (box.dp_rank or 0) + 1)
+        self._stated = asyncio.Event()
+        """Every writer was told how many ranks each source has; before, it takes rank 0 alone, so nothing is sent."""
+        self._restated: set[tuple[str, int]] = set()
+        """Those for whose sake it is told once more, as a new writer may not know it."""
+        if all(count == 1 for count in self._ranks.values()):
+            self._stated.set()
 
     async def run(self) -> None:
         """Sends until cancelled."""
@@ -136,7 +145,7 @@ class Sender:
         digest: tuple[str, int, bytes] | None = None
         while True:
             try:
-                if not box.boot or self.halted.get(_speaker(box)):
+                if not (box.boot and self._stated.is_set()) or self.halted.get(_speaker(box)):
                     await asyncio.sleep(WAIT_FIRST_SECONDS)
                     continue
                 if lane.need_inventory and box.lister is not None:
@@ -230,12 +239,17 @@ class Sender:
         self.counts[f"refused_{refusal.code}"] += 1
         if refusal.code == "fenced-boot":
             self.halted[_speaker(box)] = refusal.code
+        elif refusal.code == "wrong-dp-rank" and _speaker(box) not in self._restated:
+            self._restated.add(_speaker(box))
+            self._stated.clear()
         elif refusal.status in (400, 413, 422):
             box.lost("decode")
 
     async def _beats(self) -> None:
+        wait = WAIT_FIRST_SECONDS
         while True:
-            await asyncio.sleep(BEAT_SECONDS)
+            stated = self._stated.is_set()
+            await asyncio.sleep(BEAT_SECONDS if stated else wait)
             now = time.monotonic()
             quiet = [
                 place
@@ -245,34 +259,44 @@ class Sender:
             ]
             for entry in self._refused():
                 self._untold[tuple((k, v) for k, v in entry.items() if k != "count")] += entry["count"]
-            if not quiet and not self._untold and not self._telling:
+            if not quiet and not self._untold and not self._telling and stated:
                 continue
             if self._untold and not self._telling:
                 self._refused_seq += 1
                 self._telling = Counter(dict(self._untold.most_common(REFUSED_MOST)))
                 self._untold -= self._telling
-            for n, road in enumerate(self._roads.values()):
-                told = Counter() if n else self._telling  # each is told to one writer
-                beat = Heartbeat(
-                    sources=quiet, fence_seq=self.ring.fence_seq, allowances=self.allowances,
-                    refused=[{**dict(entry), "count": count} for entry, count in told.items()],
-                    life=self._life, refused_seq=self._refused_seq if told else 0,
-                )  # fmt: skip
-                try:
-                    answer = await road.post(
-                        f"/api/v1/nodes/{self.node}:heartbeat", _encode(beat), seconds=BEAT_ANSWER_SECONDS
-                    )
-                    self.counts["heartbeat"] += 1
-                    if told:
-                        self._telling = Counter()
-                    await self._take(answer)
-                    for box in self.outboxes if answer.inventory else ():
-                        box.owe_inventory()
-                except (Away, Refusal) as e:
-                    self.counts["heartbeat_away" if isinstance(e, Away) else f"heartbeat_{e.code}"] += 1
+            heard = [
+                await self._beat(road, quiet, Counter() if n else self._telling)  # each is told to one writer
+                for n, road in enumerate(self._roads.values())
+            ]
+            wait = min(wait * 2, WAIT_MOST_SECONDS)
+            if all(heard):
+                wait = WAIT_FIRST_SECONDS
+                self._stated.set()
+
+    async def _beat(self, road: Road, quiet: list[SourcePosition], told: Counter[tuple[tuple[str, Any], ...]]) -> bool:
+        """Whether the writer took the heartbeat."""
+        beat = Heartbeat(
+            sources=quiet, fence_seq=self.ring.fence_seq, allowances=self.allowances,
+            refused=[{**dict(entry), "count": count} for entry, count in told.items()],
+            life=self._life, refused_seq=self._refused_seq if told else 0, ranks=self._ranks,
+        )  # fmt: skip
+        try:
+            answer = await road.post(f"/api/v1/nodes/{self.node}:heartbeat", _encode(beat), seconds=BEAT_ANSWER_SECONDS)
+        except (Away, Refusal) as e:
+            self.counts["heartbeat_away" if isinstance(e, Away) else f"heartbeat_{e.code}"] += 1
+            return False
+        self.counts["heartbeat"] += 1
+        if told:
+            self._telling = Counter()
+        await self._take(answer)
+        for box in self.outboxes if answer.inventory else ():
+            box.owe_inventory()
+        return True
 
     async def _post(self, box: Outbox, lane: Lane, path: str, body: bytes) -> Answer:
         answer = await self._roads[lane.shard].post(path, body)
+        self._restated.discard(_speaker(box))
         self._last_sent[id(box), lane.shard] = time.monotonic()
         await self._take(answer)
         return answer

@@ -110,7 +110,7 @@ class Person(APIView):
 class Shred(APIView):
     """The end of what the trail knows of a person."""
 
-    @call("people_shred", status=204, refusals=CHANGE_REFUSALS)
+    @call("people_shred", status=204, refusals=(*CHANGE_REFUSALS, "audit-unavailable"))
     def post(self, request: Request, person_id: UUID) -> Response:
         """The person is removed, and what was sealed for them cannot be read or linked any more, in no copy."""
         services.person_shred(user_id=person_id, actor=caller())

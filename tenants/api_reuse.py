@@ -34,7 +34,7 @@ from tenants.bodies_reuse import (
     UseOut,
 )
 from tenants.constants import PLATFORM_TENANT
-from tenants.models import Adapter, EpochUse, ShareGroup
+from tenants.models import Adapter, EpochUse, Model, ShareGroup
 from tenants.selectors import tenant_slugs
 
 ADAPTERS = Rows(
@@ -101,15 +101,18 @@ class ModelUses(APIView):
         return page_of(USES, request, name=f"uses.{name}", item=item, views=named, filters=filters)
 
 
+def _rollout(model: Model) -> Response:
+    view = reading.rollout(model, now=datetime.now(UTC))
+    return Response(plain(view), headers={"ETag": view.tag})
+
+
 class ModelRollout(APIView):
     """Shares of new requests by epoch."""
 
     @call("rollout_get", answer=RolloutOut)
     def get(self, request: Request, name: str) -> Response:
         """Shares, bytes by epoch, forecast and measured course."""
-        model = model_of(name)
-        tag = reading.rollout_tag(model, reading.rollout_of(model))
-        return Response(plain(reading.rollout(model, now=datetime.now(UTC))), headers={"ETag": tag})
+        return _rollout(model_of(name))
 
     @call(
         "rollout_set", body=RolloutIn, answer=RolloutOut, refusals=("rollout-shares", "epoch-unknown", "epoch-retired")
@@ -124,8 +127,7 @@ class ModelRollout(APIView):
             unless=lambda now: "*" not in given and reading.rollout_tag(model, now) not in given,
             actor=caller(),
         )
-        tag = reading.rollout_tag(model, reading.rollout_of(model))
-        return Response(plain(reading.rollout(model, now=datetime.now(UTC))), headers={"ETag": tag})
+        return _rollout(model)
 
 
 class ExplainReuse(APIView):
@@ -192,7 +194,7 @@ class ShareGroupApprove(APIView):
         answer=ShareGroupOut,
         refusals=(
             *("person-needed", "approval-own", "approval-decided", "approval-expired", "share-group-inactive"),
-            "share-group-incompatible",
+            *("share-group-incompatible", "audit-unavailable"),
             *PROOF,
         ),
     )

@@ -88,7 +88,10 @@ class TenantDetail(APIView):
             raise Problem("not-found")
         return Response(tenant_answer(tenant))
 
-    @call("tenants_change", body=TenantPatch, answer=TenantOut, refusals=("share-group-incompatible",))
+    @call(
+        "tenants_change", body=TenantPatch, answer=TenantOut,
+        refusals=("share-group-incompatible", "audit-unavailable"),
+    )  # fmt: skip
     def patch(self, request: Request, fields: dict[str, Any], slug: str) -> Response:
         """The tenant with these fields changed; the rest stays."""
         given = request.headers.get("If-Match", "")

@@ -98,9 +98,8 @@ def owed(known: Known) -> str:
     """What the person has to do before anything else, as the code of the refusal until then; "" = nothing."""
     if known.password_initial:
         return "own-password-needed"
-    of_fleet = known.tenant_id is None and bool(known.roles)
-    missing = settings.REQUIRE_SECOND_FACTOR and of_fleet and not known.second_factor
-    return "second-factor-needed" if missing else ""
+    asked = settings.REQUIRE_SECOND_FACTOR if known.tenant_id is None else settings.REQUIRE_TENANTS_SECOND_FACTOR
+    return "second-factor-needed" if asked and known.roles and not known.second_factor else ""
 
 
 def _as_user(known: Known) -> User:

@@ -75,7 +75,7 @@ class Model(models.Model):
     """A model as its HF `config.json` describes it, and the bytes a token of its KV takes. Platform = for all."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, db_index=False)
     name = models.CharField(max_length=200)
     config = models.JSONField()
     kv_dtype = models.CharField(max_length=32)
@@ -107,7 +107,7 @@ class Epoch(models.Model):
     """One set of weights of a model. Numbers only grow; rolled-back weights get a new one."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, db_index=False)
     model = models.ForeignKey(Model, on_delete=models.PROTECT, related_name="epochs", db_constraint=False)
     epoch = models.IntegerField()
     weights_digest = models.CharField(max_length=128)
@@ -123,7 +123,7 @@ class Adapter(models.Model):
     """A LoRA adapter, identified by the digest of its bytes, never by its name."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, db_index=False)
     model = models.ForeignKey(Model, on_delete=models.PROTECT, related_name="adapters", db_constraint=False)
     name = models.CharField(max_length=200)
     digest = models.CharField(max_length=128)
@@ -145,7 +145,7 @@ class Namespace(models.Model):
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7)
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="namespaces")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, db_index=False, related_name="namespaces")
     digest = models.BinaryField(db_index=True)
     """32 bytes over `spec`; the spec names the tenant, so it is no oracle for another one's."""
     spec = models.JSONField()
@@ -182,7 +182,7 @@ class FenceEntry(models.Model):
     """A fence was raised. `seq` is given by the database in the order of commits, so a reader's position is enough."""
 
     seq = models.BigIntegerField(primary_key=True)
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, db_index=False)
     namespace = models.ForeignKey(Namespace, on_delete=models.PROTECT, db_constraint=False)
     digest = models.BinaryField()
     min_gen = models.BigIntegerField()
@@ -195,7 +195,7 @@ class Token(models.Model):
 
     id = models.CharField(max_length=16, primary_key=True)
     kind = models.CharField(max_length=16)
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, db_index=False)
     user = models.ForeignKey(User, on_delete=models.PROTECT, null=True, db_constraint=False)
     holder = models.CharField(max_length=64, blank=True)
     """Id of the node or gateway it stands for."""
@@ -215,7 +215,7 @@ class Token(models.Model):
 class KeyLease(models.Model):
     """A holder may use a generation's subkeys until then; it keeps them in memory only."""
 
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, db_index=False)
     namespace = models.ForeignKey(Namespace, on_delete=models.PROTECT, db_constraint=False)
     holder_kind = models.CharField(max_length=16)
     holder = models.CharField(max_length=64)
@@ -235,7 +235,7 @@ class KeyLease(models.Model):
 class FenceAck(models.Model):
     """How far a holder has applied the fences, and when it last said so."""
 
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, db_index=False)
     holder_kind = models.CharField(max_length=16)
     holder = models.CharField(max_length=64)
     seq = models.BigIntegerField()
@@ -251,7 +251,7 @@ class Rollout(models.Model):
     """Which share of a model's new requests each epoch gets. No row = all go to the newest open epoch."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, db_index=False)
     model = models.ForeignKey(Model, on_delete=models.PROTECT, related_name="rollouts", db_constraint=False)
     version = models.IntegerField()
     shares = models.JSONField()
@@ -269,7 +269,7 @@ class Rollout(models.Model):
 class EpochBytes(models.Model):
     """What the fleet held of an epoch in one minute, as the catalog says; written by it through a service."""
 
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, db_index=False)
     model_id = models.UUIDField()
     epoch = models.IntegerField()
     t0 = models.DateTimeField()
@@ -287,7 +287,7 @@ class EpochBytes(models.Model):
 class EpochUse(models.Model):
     """On this day the tenant's requests were of this epoch and adapter: first and last resolved then."""
 
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, db_index=False)
     model_id = models.UUIDField()
     epoch = models.IntegerField()
     adapter_digest = models.CharField(max_length=128, blank=True)
@@ -325,7 +325,7 @@ class ShareGroup(models.Model):
     objects = ShareGroups()
 
     id = models.UUIDField(primary_key=True, default=uuid7)
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, db_index=False)
     owner_slug = models.CharField(max_length=63)
     name = models.CharField(max_length=63)
     reason = models.CharField(max_length=500)
@@ -353,7 +353,7 @@ class ShareGroup(models.Model):
 class ShareMember(models.Model):
     """The grant: this tenant may use the group's namespaces while `state` is approved and it has not expired."""
 
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, db_index=False)
     group = models.ForeignKey(ShareGroup, on_delete=models.PROTECT, related_name="members", db_constraint=False)
     owner = models.UUIDField()
     slug = models.CharField(max_length=63)

@@ -19,8 +19,8 @@ from tenants import tokens
 from tenants.models import FenceEntry, Model, Tenant
 
 
-class Known(msgspec.Struct, frozen=True):
-    """One answer of the look-up."""
+class Known(msgspec.Struct, frozen=True, array_like=True):
+    """One answer of the look-up, which gives its fields in this order."""
 
     token_id: str
     token_kind: str
@@ -171,17 +171,11 @@ def model_by_name(name: str, *, tenant_id: UUID | None = None) -> Model | None:
 
 def _lookup(kind: str, key: str, proof: bytes | None) -> Known | None:
     """One round trip of one statement, prepared once a connection: this is asked for with every request."""
-    found = fetch(named("tenants")["lookup"], (kind, key, proof), using=FLEET_PLANE)
-    if not found:
-        return None
-    values: list[Any] = [
-        "" if value is None and name not in _NULLABLE else value for name, value in zip(_KNOWN, found[0], strict=True)
-    ]
-    return Known(*values)
+    ((found,),) = fetch(named("tenants")["lookup"], (kind, key, proof), using=FLEET_PLANE)
+    return None if found is None else _known.decode(found)
 
 
-_KNOWN = Known.__struct_fields__
-_NULLABLE = frozenset({"user_id", "tenant_id", "expires_at"})
+_known = msgspec.json.Decoder(Known)
 
 
 def _namespaces(where: str, values: list[Any]) -> list[NamespaceRow]:

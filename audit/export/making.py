@@ -16,6 +16,7 @@ from typing import Any
 from django.db import transaction
 
 from audit import jobs, signing
+from audit.epochs import asked_of, log_at
 from audit.export import bundle, csvrows, jsonl, ocsf, parquet, parts, records
 from audit.export.select import Selection, select
 from audit.models import Job
@@ -50,6 +51,8 @@ class Making:
         self.reader = jobs.reader_of(job)
         self.place = jobs.work_directory(job.id)
         self.size: int = self.params["size"]
+        self.log = log_at(self.params.get("epoch"))
+        self.ask = asked_of(self.log)
         self.format: str = self.params["format"]
         self.until = time.monotonic() + WORK_SECONDS
         self.sealed = sql.connect("audit")
@@ -61,7 +64,7 @@ class Making:
             Stopped: nothing more is to be done.
             Missing, TooLarge: it cannot be made.
         """
-        note = bundle.checkpoint_note(self.size)
+        note = bundle.checkpoint_note(self.size, self.log)
         if note is None:
             return "not-signed"
         with self.sealed:
@@ -77,7 +80,7 @@ class Making:
         path = self.place / "selection"
         if "at" not in self.job.position:
             asked = filter_of(self.params["filters"])
-            found = select(asked, size=self.size, reader=self.reader, path=path)
+            found = select(asked, epoch=self.log.number, size=self.size, reader=self.reader, path=path)
             at = {"at": "records", "first": found.first, "last": found.last, "count": found.count, "next": 0}
             self._keep(position=at | {"file": found.path is not None, "parts": {}, "gaps": []}, total=found.count)
         at = self.job.position
@@ -94,7 +97,7 @@ class Making:
         at = dict(self.job.position)
         names = ["events.jsonl", *([bundle.RENDERINGS[self.format]] if self.format in ("csv", "ocsf") else [])]
         grown = {name: parts.Part(self._part(name), upto=at["parts"].get(name, 0)) for name in names}
-        node, origin, kept = node_reader(), bundle.origin_of(note), time.monotonic()
+        node, origin, kept = node_reader(self.ask), bundle.origin_of(note), time.monotonic()
         path = None
         if bundle.proof_kind(selection) == "inclusion":
             path = lambda index: inclusion(index, self.size, node)  # noqa: E731
@@ -122,7 +125,9 @@ class Making:
         return True
 
     def _read(self, selection: Selection, start: int, *, opened: bool) -> list[records.Record]:
-        return records.read(selection.slice(start, SLICE), reader=self.reader, opened=opened, sealed=self.sealed)
+        return records.read(
+            selection.slice(start, SLICE), ask=self.ask, reader=self.reader, opened=opened, sealed=self.sealed
+        )  # fmt: skip
 
     def _part(self, name: str) -> Path:
         return self.place / name.replace("/", "_")
@@ -138,20 +143,22 @@ class Making:
     def _finish(self, selection: Selection, note: str) -> str:
         if not self.params["proofs"]:
             return self._unproved(selection)
-        keys = bundle.keys()
+        if log_at(self.log.number).ended != self.log.ended:
+            raise records.Missing(f"the log {self.log.number} ended meanwhile")
+        keys = bundle.keys(self.log)
         if isinstance(keys, signing.NotAnswered):
             return keys.code
         origin, before = bundle.origin_of(note), self.params["previous"]
         previous = bundle.Previous(**before) if before else None
         entries = self._grown(selection)
-        entries += bundle.proof_files(selection, size=self.size, note=note, previous=previous)
+        entries += bundle.proof_files(selection, log=self.log, size=self.size, note=note, previous=previous)
         entries += [parts.stored("keys.txt", keys.text.encode()), *bundle.companions()]
         self._keep()
         filters, gaps = self.params["filters"], self.job.position["gaps"]
         text = bundle.manifest(
             entries, selection, filters=told(filters), gaps=gaps, origin=origin, previous=previous
         )  # fmt: skip
-        signed = signing.sign_export(hashlib.sha256(text).digest())
+        signed = signing.sign_export(hashlib.sha256(text).digest(), origin=origin)
         if isinstance(signed, signing.NotAnswered):
             return signed.code
         entries += [parts.stored("manifest.json", text), parts.stored("manifest.sig", signed.encode())]
@@ -177,7 +184,7 @@ class Making:
         found = [part.entry("events.jsonl", rows)]
         if bundle.proof_kind(selection) == "range" and self.params["proofs"]:
             hashes = parts.Part(self._part("hashes.bin"))
-            for run in bundle.hashes(selection.first, selection.last):
+            for run in bundle.hashes(selection.first, selection.last, self.log):
                 hashes.add(run)
                 self._keep()
             found.append(hashes.entry("hashes.bin"))
@@ -209,6 +216,7 @@ class Making:
             "records": selection.count,
             "sha256": _sha256(path),
             "size": self.size,
+            "epoch": self.log.number,
         }
         actor = jobs.principal_of(self.job)
         with transaction.atomic(using=FLEET_PLANE):

@@ -95,6 +95,7 @@ MAPPED: dict[str, Kind] = {
     "log.verified": Kind(COMPLIANCE, 1),
     "log.searched": Kind(DATASTORE, 4),
     "retention.requested": Kind(API, 1, LOW),
+    "epoch.requested": Kind(API, 1, HIGH),
     "webhook.created": Kind(ENTITY, 1),
     "webhook.changed": Kind(ENTITY, 3),
     "webhook.removed": Kind(ENTITY, 4),
@@ -105,6 +106,8 @@ MAPPED: dict[str, Kind] = {
     "log.refused_by_signer": Kind(COMPLIANCE, 1, CRITICAL),
     "log.bodies_retired": Kind(DATASTORE, 7, LOW),
     "spool.imported": Kind(DATASTORE, 5),
+    "log.finding_settled": Kind(COMPLIANCE, 3),
+    "log.restored": Kind(LIFECYCLE, 5, HIGH),
 }
 UNMAPPED = Kind(API, OTHER)
 """What the table has no row for yet: a type of event that is newer than it."""
@@ -116,7 +119,7 @@ _ACTIVITIES = {
     SESSION: {1: "Assign Privileges"},
     ACCESS: {1: "Assign Privileges", 2: "Revoke Privileges"},
     GROUP: {1: "Assign Privileges", 2: "Revoke Privileges", 4: "Remove User"},
-    COMPLIANCE: {1: "Create"},
+    COMPLIANCE: {1: "Create", 2: "Update", 3: "Close"},
     DATA_FINDING: {1: "Create"},
     LIFECYCLE: {3: "Start", 4: "Stop", 5: "Restart", 8: "Update"},
     API: {1: "Create", 2: "Read", 3: "Update", 4: "Delete"},

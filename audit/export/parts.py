@@ -16,15 +16,21 @@ from typing import IO, Any, NamedTuple
 LEVEL = 1
 """zlib's; most of a record is hashes, which no level makes smaller."""
 LIMIT = 2**32 - 1
+"""Sizes and places from here on stand in fields of 64 bits (zip64), and smaller ones never do: one form of each zip."""
+MOST = 64 << 30
+"""Of a bundle, unpacked: what the verifier takes."""
 CHUNK = 1 << 20
 _LOCAL = struct.Struct("<4sHHHHHIIIHH")
 _CENTRAL = struct.Struct("<4sHHHHHHIIIHHHHHII")
 _END = struct.Struct("<4sHHHHIIH")
+_NEAR, _PLACED = struct.Struct("<HHQQ"), struct.Struct("<HHQQQ")
+_END64, _LOCATOR = struct.Struct("<4sQHHIIQQQQ"), struct.Struct("<4sIQI")
+_FAR = 0xFFFFFFFF
 _DATE, _MODE = 0x0021, 0x81A40000
 
 
 class TooLarge(ValueError):
-    """A file or the bundle reaches 4 GiB; a larger export is several bundles."""
+    """The bundle would be larger than the verifier takes; a larger export is several bundles."""
 
 
 class Entry(NamedTuple):
@@ -95,7 +101,7 @@ class Part:
         self._file.write(packed)
         self._count(data, packed)
         self.packed_size += len(packed)
-        if self.size > LIMIT or self.packed_size > LIMIT:
+        if self.size > MOST:
             raise TooLarge(self.path.name)
 
     def _count(self, data: bytes, packed: bytes) -> None:
@@ -111,44 +117,66 @@ class Part:
             self._count(reader.decompress(packed), packed)
 
 
-def write_zip(path: Path, entries: Sequence[Entry]) -> None:
+def write_zip(path: Path, entries: Sequence[Entry], *, limit: int = LIMIT) -> None:
     """The file is a zip of these entries, on disk, in the one form that `docs/bundle.md` allows.
 
+    Args:
+        path: of the zip.
+        entries: its files, in their order.
+        limit: from which size on it is zip64.
+
     Raises:
-        TooLarge: it would reach 4 GiB; there is no file.
+        TooLarge: it would hold more than `MOST`; there is no file.
     """
+    if sum(entry.size for entry in entries) > MOST:
+        raise TooLarge(path.name)
     part = path.with_suffix(".part")
     with part.open("wb") as out:
         offsets = []
         for entry in entries:
             offsets.append(out.tell())
-            name = entry.name.encode()
-            head = (*_shared(entry), len(name), 0)
-            out.write(_LOCAL.pack(b"PK\x03\x04", 20, 0, *head) + name)
+            out.write(_local(entry, limit))
             if entry.packed is None:
                 out.write(entry.content)
             else:
                 with entry.packed.open("rb") as source:
                     shutil.copyfileobj(source, out, CHUNK)
-            if out.tell() > LIMIT:
-                part.unlink()
-                raise TooLarge(path.name)
-        directory = b"".join(_central(entry, offset) for entry, offset in zip(entries, offsets, strict=True))
-        count, at = len(entries), out.tell()
-        out.write(directory + _END.pack(b"PK\x05\x06", 0, 0, count, count, len(directory), at, 0))
+        directory = b"".join(_central(entry, at, limit) for entry, at in zip(entries, offsets, strict=True))
+        out.write(directory + _end(len(entries), len(directory), out.tell(), limit))
         out.flush()
         os.fsync(out.fileno())
     part.rename(path)
 
 
-def _shared(entry: Entry) -> tuple[int, ...]:
-    """Method, time, date, CRC and sizes: the same in both places."""
-    deflated = entry.packed is not None
-    return 8 if deflated else 0, 0, _DATE, entry.crc, entry.packed_size if deflated else entry.size, entry.size
+def _packed(entry: Entry) -> int:
+    return entry.size if entry.packed is None else entry.packed_size
 
 
-def _central(entry: Entry, offset: int) -> bytes:
-    name = entry.name.encode()
-    return _CENTRAL.pack(
-        b"PK\x01\x02", 0x0314, 20, 0, *_shared(entry), len(name), 0, 0, 0, 0, _MODE, offset
-    ) + name  # fmt: skip
+def _shared(entry: Entry, far: bool, extra: int) -> tuple[int, ...]:
+    """Version, method, time, date, CRC, sizes and lengths: the same in both places. `far`: the sizes stand behind."""
+    sizes = (_FAR, _FAR) if far else (_packed(entry), entry.size)
+    version, method = 45 if far else 20, 0 if entry.packed is None else 8
+    return version, 0, method, 0, _DATE, entry.crc, *sizes, len(entry.name.encode()), extra if far else 0
+
+
+def _local(entry: Entry, limit: int) -> bytes:
+    far = max(_packed(entry), entry.size) >= limit
+    head = _LOCAL.pack(b"PK\x03\x04", *_shared(entry, far, _NEAR.size)) + entry.name.encode()
+    return head + (_NEAR.pack(1, 16, entry.size, _packed(entry)) if far else b"")
+
+
+def _central(entry: Entry, offset: int, limit: int) -> bytes:
+    far = max(_packed(entry), entry.size, offset) >= limit
+    shared, at = _shared(entry, far, _PLACED.size), _FAR if far else offset
+    head = _CENTRAL.pack(b"PK\x01\x02", 0x0314, *shared, 0, 0, 0, _MODE, at) + entry.name.encode()
+    return head + (_PLACED.pack(1, 24, entry.size, _packed(entry), offset) if far else b"")
+
+
+def _end(count: int, length: int, at: int, limit: int) -> bytes:
+    """What stands behind the directory, which begins at `at`."""
+    far = at >= limit
+    found = _END.pack(b"PK\x05\x06", 0, 0, count, count, length, _FAR if far else at, 0)
+    if not far:
+        return found
+    more = _END64.pack(b"PK\x06\x06", 44, 0x0314, 45, 0, 0, count, count, length, at)
+    return more + _LOCATOR.pack(b"PK\x06\x07", 0, at + length, 1) + found

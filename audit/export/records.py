@@ -9,8 +9,9 @@ import psycopg
 from django.db import connections
 
 from audit.disclosure import ALTERED, SEALED, SHREDDED, Disclosed, Sealed, sealed_of, unsealed
+from audit.tree import Ask
 from kvconsole.infra import keystore
-from kvconsole.infra.access import FLEET_PLANE, Principal, plane, tenant_context
+from kvconsole.infra.access import Principal, plane, tenant_context
 from kvcore.leaf import PII
 
 _LEAVES = "SELECT idx, event, time_us, hash, data FROM audit_leaf WHERE idx = ANY(%s) ORDER BY idx"
@@ -50,11 +51,14 @@ class Record(msgspec.Struct, frozen=True):
     """Opened, `sealed` or `shredded`; None: it has none."""
 
 
-def read(indexes: Sequence[int], *, reader: Principal, opened: bool, sealed: psycopg.Connection[Any]) -> list[Record]:
+def read(
+    indexes: Sequence[int], *, ask: Ask, reader: Principal, opened: bool, sealed: psycopg.Connection[Any]
+) -> list[Record]:
     """The records at these places, in their order.
 
     Args:
         indexes: places in the log, ascending.
+        ask: the tables of that log.
         reader: as whom; what its tenant may not see is missing.
         opened: with personal data that can still be read.
         sealed: a connection as kv_audit, for the columns that only it sees.
@@ -66,7 +70,7 @@ def read(indexes: Sequence[int], *, reader: Principal, opened: bool, sealed: psy
         return []
     first, last = indexes[0], indexes[-1]
     run = last - first + 1 == len(indexes)
-    leaves = _rows(FLEET_PLANE, _RUN, (first, last)) if run else _rows(FLEET_PLANE, _LEAVES, (list(indexes),))
+    leaves = ask(_RUN, (first, last)) if run else ask(_LEAVES, (list(indexes),))
     if len(leaves) != len(indexes):
         raise Missing(f"of the {len(indexes)} leaves from {first} to {last} there are {len(leaves)}")
     times = [leaf[2] for leaf in leaves]

@@ -36,7 +36,7 @@ class Selection(msgspec.Struct, frozen=True):
         return found
 
 
-def select(asked: EventFilter, *, size: int, reader: Principal, path: Path) -> Selection:
+def select(asked: EventFilter, *, epoch: int, size: int, reader: Principal, path: Path) -> Selection:
     """The records under the checkpoint of this size.
 
     Without a filter but time it is one run from the first to the last of what lies in that time, so that whoever reads
@@ -44,6 +44,7 @@ def select(asked: EventFilter, *, size: int, reader: Principal, path: Path) -> S
 
     Args:
         asked: which.
+        epoch: number of the log.
         size: of the checkpoint.
         reader: as whom the log is read.
         path: of the file with their places, where one is needed.
@@ -53,13 +54,13 @@ def select(asked: EventFilter, *, size: int, reader: Principal, path: Path) -> S
         return Selection(0, size - 1, size)
     if not narrow:
         first, last = size, -1
-        for found in _places(asked, reader):
+        for found in _places(asked, epoch, reader):
             inside = [index for index in found if index < size]
             if inside:
                 first, last = min(first, min(inside)), max(last, max(inside))
         return Selection(0, -1, 0) if last < 0 else Selection(first, last, last - first + 1)
     chosen = array("q")
-    for found in _places(asked, reader):
+    for found in _places(asked, epoch, reader):
         chosen.extend(index for index in found if index < size)
     ordered = array("q", sorted(chosen))
     path.write_bytes(ordered.tobytes())
@@ -67,7 +68,7 @@ def select(asked: EventFilter, *, size: int, reader: Principal, path: Path) -> S
     return Selection(first, last, len(ordered), path)
 
 
-def _places(asked: EventFilter, reader: Principal) -> Iterator[list[int]]:
+def _places(asked: EventFilter, epoch: int, reader: Principal) -> Iterator[list[int]]:
     """Places of the events that are meant, some thousands at a time. Indexes: those of `selectors.selected`."""
     after: tuple[int, int] | None = None
     while True:
@@ -76,7 +77,8 @@ def _places(asked: EventFilter, reader: Principal) -> Iterator[list[int]]:
             if after is not None:
                 rows = rows.filter(time_us__gte=after[0]).exclude(time_us=after[0], id__lte=after[1])
             found = list(rows.order_by("time_us", "id").values_list("time_us", "id")[:AT_ONCE])
-        yield [place.index for place in places([event for _, event in found]).values()]
+        there = places([event for _, event in found]).values()
+        yield [place.index for place in there if place.epoch == epoch]
         if len(found) < AT_ONCE:
             return
         after = found[-1]

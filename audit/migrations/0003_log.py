@@ -67,6 +67,7 @@ class Migration(migrations.Migration):
             ("subject", models.TextField()),
             ("first_index", models.BigIntegerField(null=True)),
             ("detail", models.TextField()),
+            ("seen_at", models.DateTimeField()),
             ("resolved_at", models.DateTimeField(null=True)),
         ),
         _table(
@@ -87,7 +88,7 @@ class Migration(migrations.Migration):
         *protect("audit_tile", tenant=None, seq="SELECT, INSERT", **READ),
         *protect("audit_checkpoint", tenant=None, seq="SELECT, INSERT", **READ),
         *protect("audit_signing", tenant=None, seq="SELECT, UPDATE", **READ),
-        *protect("audit_finding", tenant=None, seq="SELECT, INSERT, UPDATE (resolved_at)", **READ),
+        *protect("audit_finding", tenant=None, seq="SELECT, INSERT, UPDATE (seen_at, resolved_at)", **READ),
         *protect("audit_walk", tenant=None, seq="SELECT, UPDATE", **READ),
         # How far the log is behind is for the console to show.
         migrations.RunSQL("GRANT SELECT ON audit_pending TO kv_operator;", migrations.RunSQL.noop),

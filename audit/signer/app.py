@@ -16,8 +16,8 @@ from audit.asked import ExportAsked, HeadAsked, SignAsked, strict
 from audit.intake import Receive, whole
 from audit.keyfiles import public_bytes
 from audit.signer import orders
-from audit.signer.heads import next_head
-from audit.signer.setup import Keys, export_name
+from audit.signer.heads import begins, next_head
+from audit.signer.setup import Keys, export_name, is_epoch
 from audit.signer.state import State, StateFile, StateRefused
 from kvcore import messages, notes
 from kvcore.messages import Command
@@ -88,8 +88,9 @@ class Signer:
         return do(raw) if raw is not None else (413, {"code": "body-too-large"})
 
     def public_keys(self) -> dict[str, Any]:
-        """All public halves, and where the log stands. `log_time` is the key of the line that says when that was."""
-        origin, key, head = self.state
+        """All public halves, and where the log stands. `log_time` is the key of the line that says when that was,
+        `record` how this log goes on after another one."""
+        origin, key, head, record = self.state
         return {
             "command": self.command_public.hex(),
             "log": VerifierKey(origin, ED25519, key).text,
@@ -98,6 +99,7 @@ class Signer:
             "origin": origin,
             "size": head.size,
             "root": head.root.hex(),
+            "record": record,
         }
 
     def checkpoint(self, raw: bytes) -> Answer:
@@ -105,6 +107,8 @@ class Signer:
         asked = _read(raw, HeadAsked)
         if asked is None:
             return 400, {"code": "head-malformed"}
+        if self.state.record and not self.state.head.size and not begins(self.state.record, asked):
+            return 409, {"code": "epoch-not-begun", "size": 0, "root": self.state.head.root.hex()}
         head = next_head(self.state.head, asked)
         if isinstance(head, str):
             return 409, {"code": head, "size": self.state.head.size, "root": self.state.head.root.hex()}
@@ -119,7 +123,7 @@ class Signer:
 
     def _note(self) -> str:
         """The last head, signed, with a line that says that the log stood so at this time."""
-        (origin, public, head), key = self.state, self.keys.log
+        (origin, public, head, _), key = self.state, self.keys.log
         text = notes.checkpoint_text(Checkpoint(origin, head.size, head.root))
         note = notes.note_sign(text, origin, ED25519, public, key.sign)
         return note + notes.cosign(note, origin, public, int(self.clock()), key.sign)
@@ -181,13 +185,16 @@ class Signer:
         return 200, {"public_key": self.command_public.hex(), "signature": signature.hex()}
 
     def export(self, raw: bytes) -> Answer:
-        """The signed note that a bundle of this console has a manifest with this SHA-256."""
+        """The signed note that a bundle of this console, of this log or one before it, has this manifest."""
         asked = _read(raw, ExportAsked)
         if asked is None:
             return 400, {"code": "export-malformed"}
-        name, kind, public = self.export_key
-        text = f"kvconsole/bundle/v1\n{self.state.origin}\n{asked.manifest_sha256}\n"
-        return 200, {"note": notes.note_sign(text, name, kind, public, self.keys.export.sign)}
+        origin = asked.origin or self.state.origin
+        if not is_epoch(origin, self.state.origin):
+            return 403, {"code": "log-of-another-name"}
+        _, kind, public = self.export_key
+        text = f"kvconsole/bundle/v1\n{origin}\n{asked.manifest_sha256}\n"
+        return 200, {"note": notes.note_sign(text, export_name(origin), kind, public, self.keys.export.sign)}
 
     def _caller(self, scope: dict[str, Any]) -> str:
         """Which token was given; "" for none of them."""

@@ -1,10 +1,12 @@
 """Decides whether a destructive command may be signed: only what an approved order in the log asks for.
 
 Pure. The order is the event `order.approved`; it stands in the log that this signer signed, under its latest head, and
-names the kind and the node. What needs a second person also needs that person's `approval.decided`. That an event is in
-the log says that it was recorded, in front of everybody who reads the log, not that it is true.
+names the kind and the node. What needs a second person also needs that person's `approval.decided`; what needs one is
+decided by the kinds of commands in the order as much as by what it says of its own risk. That an event is in the log
+says that it was recorded, in front of everybody who reads the log, not that it is true.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,6 +22,12 @@ ORDER, DECISION = 0x0501, 0x0230
 """Numbers of `order.approved` and `approval.decided`."""
 RISKS = ("R0", "R1", "R2", "R3")
 SECOND_PERSON = "R3"
+LEAST = {
+    **dict.fromkeys(("verify", "purge", "evict", "demote", "promote", "migrate"), "R0"),
+    **dict.fromkeys(("reset", "overwrite"), "R2"),
+}
+"""Least risk of an order with commands of this kind, whatever it says of itself. A kind that is not here (one that
+destroys keys or media, or that this signer does not know) needs a second person."""
 CONSOLE_PRODUCERS = 64
 """Events with a smaller producer id are the console's own; others come from a tenant's session, which may lie."""
 PERIOD_SECONDS = 90 * 86_400
@@ -96,9 +104,14 @@ def refusal(command: Command, order: Evidence, approval: Evidence | None, *, hea
         return "order-of-another-node"
     if command.expires_at > not_after:
         return "order-expired"
-    if body.data.risk != SECOND_PERSON and not body.data.approval:
+    if risk_of(body.data.risk, body.data.kinds) != SECOND_PERSON and not body.data.approval:
         return None
     return _approval_refusal(leaf, body, approval, head, now)
+
+
+def risk_of(stated: str, kinds: Sequence[str]) -> str:
+    """The strictest of what an order says and what its kinds of commands are worth at least."""
+    return max([stated, *(LEAST.get(kind, SECOND_PERSON) for kind in kinds)], key=RISKS.index)
 
 
 def _approval_refusal(order: Leaf, asked: _OrderBody, approval: Evidence | None, head: Head, now: float) -> str | None:
@@ -118,7 +131,7 @@ def _approval_refusal(order: Leaf, asked: _OrderBody, approval: Evidence | None,
         return "approval-of-another-order"
     if body.data.decision != "approved":
         return "approval-denied"
-    if body.data.risk != asked.data.risk:
+    if body.data.risk != risk_of(asked.data.risk, asked.data.kinds):
         return "approval-of-another-risk"
     if {body.actor.kind, asked.actor.kind} != {"user"} or NOBODY in (leaf.actor_ref, order.actor_ref):
         return "approval-without-persons"

@@ -10,12 +10,15 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from audit.asked import EpochOrder, Kept, strict
 from audit.keyfiles import key_file, public_bytes, verify
 from audit.signer.heads import EMPTY, Head
 from audit.signer.state import State, StateFile, StateRefused, sync_directory
 from kvcore import notes
+from kvcore.epochs import EpochRecord, record_text
 from kvcore.notes import VerifierKey
 
 
@@ -78,7 +81,7 @@ def load(files: Files, held: StateFile) -> tuple[Keys, State]:
     if public_bytes(keys.log) != state.key:
         raise StateRefused(
             f"{files.log} is not the key that signed {state.origin}: a log has one key. Put that "
-            "one back; with it `signer --new-epoch REASON` makes a new one"
+            "one back; with it `signer --new-epoch FILE` makes a new one"
         )
     return keys, state
 
@@ -100,47 +103,96 @@ def adopt(files: Files, held: StateFile, note: str) -> State:
         raise StateRefused(f"this is no checkpoint of the log's key: {e}") from e
     if before is not None and (before.origin != origin or before.head.size >= checkpoint.size):
         raise StateRefused(f"the state is there, and of size {before.head.size} of {before.origin}")
-    state = State(origin, public, Head(checkpoint.size, checkpoint.root))
+    record = before.record if before is not None else ""
+    state = State(origin, public, Head(checkpoint.size, checkpoint.root), record)
     held.save(state, before=before)
     return state
 
 
-def new_epoch(files: Files, held: StateFile, *, reason: str, now: float) -> tuple[State, str]:
-    """The log goes on under a new name and key; returns the new state and a record that both keys signed.
+def is_epoch(origin: str, of: str) -> bool:
+    """Whether the name is that of this log, or of one that ended before it began."""
+    place, _, number = origin.rpartition("/")
+    now, _, newest = of.rpartition("/")
+    good = number.isascii() and number.isdecimal() and newest.isdecimal() and str(int(number)) == number
+    return origin == of or (place == now and good and 0 < int(number) < int(newest))
 
-    The old key is kept beside as `<file>.<epoch>`; nothing signs with it any more. The record says where the old log
-    ended for whoever was shown it, and why.
+
+def new_epoch(files: Files, held: StateFile, raw: bytes, *, now: float) -> State:
+    """The log goes on under a new name and key, as two people agreed; the new state has the record that both keys sign.
+
+    The old key is kept beside as `<file>.<epoch>`; nothing signs with it any more. Nothing is signed under the new name
+    before a log is shown that begins with the record.
+
+    Args:
+        files, held: of the log that ends.
+        raw: the order (`asked.EpochOrder`), as the console gives it once it is approved.
+        now: seconds since 1970.
 
     Raises:
-        StateRefused: the state is not there, or its name has no epoch.
+        StateRefused: the order is not one of this log, what was kept is not what its key signed, the state is not
+            there, or its name has no epoch.
     """
     keys, old = load(files, held)
+    order = _order(raw)
     found = re.fullmatch(r"(.+/)([0-9]+)", old.origin)
-    if found is None or not reason.strip() or not reason.isprintable():
-        raise StateRefused("a new epoch needs a name that ends in a number, and a reason in one line")
+    if found is None:
+        raise StateRefused("a new epoch needs a name that ends in a number")
+    if order.origin != old.origin:
+        raise StateRefused(f"the order is one of {order.origin}, and this is the signer of {old.origin}")
+    _check_kept(order.kept, old)
     epoch = int(found[2])
-    fresh = Ed25519PrivateKey.generate()
-    state = State(f"{found[1]}{epoch + 1}", public_bytes(fresh), EMPTY)
-    record = _record(old, state, keys.log, fresh, reason, now)
+    fresh, name = Ed25519PrivateKey.generate(), f"{found[1]}{epoch + 1}"
+    state = State(name, public_bytes(fresh), EMPTY)
+    state = state._replace(record=_record(old, state, keys, fresh, order, now))
     part = files.log.with_name(f"{files.log.name}.next")
     _write(part, fresh.private_bytes_raw())
-    _write(files.state.with_name(f"{files.state.name}.epoch-{epoch + 1}.note"), record.encode())
+    _write(files.state.with_name(f"{files.state.name}.epoch-{epoch + 1}.note"), state.record.encode())
     os.replace(files.log, files.log.with_name(f"{files.log.name}.{epoch}"))
     os.replace(part, files.log)
     sync_directory(files.log.parent)
     held.save(state, before=old)
     key_file(files.log)
-    return state, record
+    return state
 
 
-def _record(
-    old: State, new: State, old_key: Ed25519PrivateKey, new_key: Ed25519PrivateKey, reason: str, now: float
-) -> str:
-    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
-    key = VerifierKey(new.origin, notes.ED25519, new.key).text
-    text = f"kvconsole/epoch/v1\nold {old.origin} {old.head.size} {old.head.root.hex()}\nnew {key}\nat {at}\n{reason}\n"
-    first = notes.note_sign(text, old.origin, notes.ED25519, old.key, old_key.sign)
-    second = notes.note_sign(text, new.origin, notes.ED25519, new.key, new_key.sign)
+def _order(raw: bytes) -> EpochOrder:
+    try:
+        found = msgspec.convert(strict(raw), EpochOrder)
+    except (ValueError, msgspec.ValidationError) as e:
+        raise StateRefused(f"this is no order of a new epoch: {e}") from e
+    if found.approvers[0] == found.approvers[1] or "0" * 32 in found.approvers:
+        raise StateRefused("a new epoch needs two people who agree")
+    return found
+
+
+def _check_kept(kept: Kept, old: State) -> None:
+    """What is still there is a part of what was signed: the old key itself signed it."""
+    head = Head(kept.size, bytes.fromhex(kept.root))
+    if kept.size == 0 and head == EMPTY and not kept.note:
+        return
+    try:
+        opened = notes.note_open(kept.note, [VerifierKey(old.origin, notes.ED25519, old.key)], verify)
+        said = notes.checkpoint_parse(opened.text)
+    except notes.NoteError as e:
+        raise StateRefused(f"what was kept is no checkpoint of {old.origin}: {e}") from e
+    if (said.origin, said.size, said.root) != (old.origin, *head):
+        raise StateRefused("what was kept is not what its checkpoint says")
+    if head.size > old.head.size or (head.size == old.head.size and head != old.head):
+        raise StateRefused(f"of {old.head.size} leaves that were signed {head.size} cannot have been kept")
+
+
+def _record(old: State, new: State, keys: Keys, fresh: Ed25519PrivateKey, order: EpochOrder, now: float) -> str:
+    old_key = VerifierKey(old.origin, notes.ED25519, old.key)
+    new_key = VerifierKey(new.origin, notes.ED25519, new.key)
+    export = VerifierKey(export_name(new.origin), notes.ED25519, public_bytes(keys.export))
+    said = EpochRecord(
+        old=old_key.text, old_size=old.head.size, old_root=old.head.root, kept=order.kept.size,
+        kept_root=bytes.fromhex(order.kept.root), new=new_key.text, export=export.text, approval=order.approval,
+        approvers=order.approvers, at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)), reason=order.reason,
+    )  # fmt: skip
+    text = record_text(said)
+    first = notes.note_sign(text, *old_key, keys.log.sign)
+    second = notes.note_sign(text, *new_key, fresh.sign)
     return first + second.removeprefix(f"{text}\n")
 
 

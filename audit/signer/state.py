@@ -22,11 +22,13 @@ class StateRefused(Exception):
 
 
 class State(NamedTuple):
-    """Which log this is, the public key (32 bytes) that signs it, and what was signed last."""
+    """Which log this is, the public key (32 bytes) that signs it, what was signed last, and how it goes on after
+    another log: the record that both keys signed; "" = it is the first."""
 
     origin: str
     key: bytes
     head: Head
+    record: str = ""
 
 
 class StateFile:
@@ -72,7 +74,7 @@ class StateFile:
         try:
             found = json.loads(raw)
             head = Head(found["size"], bytes.fromhex(found["root"]))
-            state = State(found["origin"], bytes.fromhex(found["key"]), head)
+            state = State(found["origin"], bytes.fromhex(found["key"]), head, found.get("record", ""))
             whole = _bytes(state) == raw and len(state.key) == len(state.head.root) == 32
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             whole = False
@@ -118,5 +120,7 @@ def _bytes(state: State) -> bytes:
     fields: dict[str, str | int] = {
         "key": state.key.hex(), "origin": state.origin, "root": state.head.root.hex(), "size": state.head.size, "v": 1
     }  # fmt: skip
+    if state.record:
+        fields["record"] = state.record
     total = hashlib.sha256(rfc8785.dumps(dict(fields))).hexdigest()
     return rfc8785.dumps({**fields, "sum": total}) + b"\n"

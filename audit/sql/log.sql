@@ -1,26 +1,6 @@
 -- The log: one RFC 6962 tree over the leaves of all events, and what is known of it. Only kv_seq writes; nothing that
 -- a proof stands on is ever changed or deleted.
 
--- A producer's number and the event's id are taken while its slot is held, so the ids of a producer's events go up with
--- its numbers: whoever orders by id orders each producer's events as they were committed.
-CREATE OR REPLACE FUNCTION audit_number() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  base integer := CASE session_user WHEN 'kv_tenant' THEN 64 ELSE 0 END;
-BEGIN
-  UPDATE public.audit_producer SET seq = seq + 1
-   WHERE id = (SELECT id FROM public.audit_producer WHERE id BETWEEN base AND base + 63
-                ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED)
-  RETURNING id, seq INTO NEW.producer_id, NEW.producer_seq;
-  IF NOT FOUND THEN  -- all slots are held: wait for one
-    UPDATE public.audit_producer SET seq = seq + 1 WHERE id = base + pg_backend_pid() % 64
-    RETURNING id, seq INTO NEW.producer_id, NEW.producer_seq;
-  END IF;
-  NEW.id := nextval('public.audit_event_id_seq');
-  RETURN NEW;
-END $$;
-ALTER TABLE audit_event ALTER COLUMN id DROP DEFAULT;
-
 CREATE TABLE audit_leaf (
   idx     bigint PRIMARY KEY CHECK (idx >= 0),
   event   bigint NOT NULL,
@@ -79,13 +59,15 @@ CREATE TABLE audit_finding (
   subject     text   NOT NULL,  -- what it is about, so that the same is found once
   first_index bigint,
   detail      text   NOT NULL,
+  seen_at     timestamptz NOT NULL DEFAULT clock_timestamp(),  -- when it was found so last
   resolved_at timestamptz
 );
 CREATE UNIQUE INDEX audit_finding_open ON audit_finding (kind, subject) WHERE resolved_at IS NULL;
 
--- How far the gap finder and the scrubber are: both go through the log by index.
+-- How far the gap finder and the scrubber are: both go through the log by index; `events` goes through all events by
+-- their time, round after round.
 CREATE TABLE audit_walk (
-  name       text PRIMARY KEY CHECK (name IN ('gaps', 'scrub')),
+  name       text PRIMARY KEY CHECK (name IN ('gaps', 'scrub', 'events')),
   next       bigint NOT NULL DEFAULT 0,
   frontier   bytea  NOT NULL DEFAULT '',
   tally      jsonb  NOT NULL DEFAULT '{}',
@@ -95,7 +77,7 @@ CREATE TABLE audit_walk (
   done_at    timestamptz,
   done_size  bigint
 ) WITH (fillfactor = 10);
-INSERT INTO audit_walk (name) VALUES ('gaps'), ('scrub');
+INSERT INTO audit_walk (name) VALUES ('gaps'), ('scrub'), ('events');
 
 CREATE FUNCTION audit_grows() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -154,5 +136,5 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     JOIN public.audit_event e ON e.id = l.event AND e.time_us = l.time_us
    WHERE l.event = ANY (events) AND e.tenant_id = public.tenant_now()
 $$;
-REVOKE ALL ON FUNCTION audit_indexes(bigint[]), audit_grows(), audit_settles(), audit_number() FROM PUBLIC;
+REVOKE ALL ON FUNCTION audit_indexes(bigint[]), audit_grows(), audit_settles() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION audit_indexes(bigint[]) TO kv_tenant;

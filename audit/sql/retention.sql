@@ -73,33 +73,6 @@ DROP TRIGGER immutable ON audit_event;
 CREATE TRIGGER immutable BEFORE UPDATE OR DELETE ON audit_event FOR EACH ROW EXECUTE FUNCTION audit_event_kept();
 ALTER TABLE audit_event ENABLE ALWAYS TRIGGER immutable;
 
--- An empty body is one that went: none is written so.
-DO $$
-DECLARE
-  name text;
-BEGIN
-  FOR name IN SELECT conname FROM pg_constraint WHERE conrelid = 'public.audit_event'::regclass AND contype = 'c'
-                 AND (pg_get_constraintdef(oid) LIKE '%sha256%' OR pg_get_constraintdef(oid) LIKE '%pii_ct%') LOOP
-    EXECUTE format('ALTER TABLE public.audit_event DROP CONSTRAINT %I', name);
-  END LOOP;
-END $$;
-ALTER TABLE audit_event ADD CONSTRAINT audit_event_body CHECK (
-  octet_length(body) = 0
-  OR body_hash = sha256('\x6b76636f6e736f6c652f61756469742d626f64792f763100'::bytea || body));
-ALTER TABLE audit_event ADD CONSTRAINT audit_event_pii CHECK (
-  (pii_ct IS NULL) = (pii_key IS NULL)
-  AND ((flags & 1 = 1) = (pii_ct IS NOT NULL) OR (octet_length(body) = 0 AND pii_ct IS NULL)));
-
-CREATE OR REPLACE FUNCTION audit_enqueue() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  IF octet_length(NEW.body) = 0 THEN
-    RAISE EXCEPTION 'an event has a body' USING ERRCODE = '23514';
-  END IF;
-  INSERT INTO public.audit_pending (event, time_us) VALUES (NEW.id, NEW.time_us);
-  RETURN NULL;
-END $$;
-
 -- The only way. The caller records `log.bodies_retired` in the same transaction, or it does not commit.
 CREATE FUNCTION audit_retire(approval_id uuid)
 RETURNS TABLE (month date, class smallint, events bigint, first_index bigint, last_index bigint, digest bytea)
@@ -137,7 +110,7 @@ BEGIN
   RETURN QUERY SELECT gone.month, gone.class, gone.events, gone.first_index, gone.last_index, gone.digest;
 END $$;
 
-REVOKE ALL ON FUNCTION audit_retire(uuid), audit_retirable(), audit_event_kept(), audit_enqueue() FROM PUBLIC;
+REVOKE ALL ON FUNCTION audit_retire(uuid), audit_retirable(), audit_event_kept() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION audit_retire(uuid) TO kv_operator;
 
 -- How many lines of a file from a time without database are events by now: each line is one exactly once.

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
+# fmt: off
 """Checks, offline and without trusting the console, what KV Console says its audit log holds.
 
-One file, standard library only (`cryptography` is used where it is there): copy it, read it, run it with Python 3.9 or
-later. Formats and the order of the checks: docs/bundle.md. Nothing is written, unpacked or asked of a network.
+Standard library only (`cryptography` is used where it is there); Python 3.9 or later. Formats and the order of checks:
+docs/bundle.md. Nothing is written, unpacked or asked of a network.
     kvc_verify.py bundle FILE|DIR --keys keys.txt
     kvc_verify.py proof FILE --body BODY --key VKEY
     kvc_verify.py consistency OLD NEW --proof FILE --key VKEY
 Exit: 0 valid, 1 invalid, 2 malformed or wrong usage, 3 incomplete (nothing is wrong, something is missing).
 """
-# fmt: off
-
 from __future__ import annotations
 
 import argparse
@@ -24,7 +23,7 @@ import struct
 import sys
 import zlib
 from array import array
-from collections import defaultdict, namedtuple
+from collections import defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -34,12 +33,9 @@ CLOCK_BACK_US, CHUNK = 5_000_000, 1 << 18
 class Wrong(Exception):
     """Something is not as it was signed; `code` says what, `place` where."""
     def __init__(self, code: str, detail: str = "", **place: Any) -> None:
-        super().__init__(code)
         self.code, self.detail, self.place = code, detail, place
-
 class Malformed(Wrong):
     """It is nothing this verifier knows."""
-
 @contextlib.contextmanager
 def at(**place: Any) -> Iterator[None]:
     """What goes wrong in here went wrong at this place, where nobody knows better."""
@@ -48,51 +44,40 @@ def at(**place: Any) -> Iterator[None]:
     except Wrong as e:
         e.place = {**place, **e.place}
         raise
-
 def need(true: Any, code: str, detail: str = "", wrong: type[Wrong] = Wrong, **place: Any) -> None:
     """Else something is wrong."""
     if not true:
         raise wrong(code, detail, **place)
-
 # --- plain forms -----------------------------------------------------------------------------------------------------
 NUMBER = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
 def number(text: str) -> int:
     """A decimal number below 10^18, written in the one way there is."""
     need(NUMBER.fullmatch(text), "number", "a decimal number is wanted")
     return int(text)
-
 def unb64(text: str, length: int = -1) -> bytes:
     """Bytes of base64, written in the one way there is."""
     try:
         data = binascii.a2b_base64(text)
     except (binascii.Error, ValueError):
         raise Wrong("base64") from None
-    if binascii.b2a_base64(data, newline=False).decode() != text:
-        raise Wrong("base64", "it can be written in another way")
-    if length not in (-1, len(data)):
-        raise Wrong("length", f"{len(data)} bytes, not {length}")
+    need(binascii.b2a_base64(data, newline=False).decode() == text, "base64", "it can be written in another way")
+    need(length in (-1, len(data)), "length", f"{len(data)} bytes, not {length}")
     return data
-
 def hashes_of(found: Any) -> list[bytes]:
     """Hashes of 32 bytes out of a list of base64."""
-    if not isinstance(found, list) or len(found) > 64 or not all(isinstance(one, str) for one in found):
-        raise Wrong("hashes", "a list of at most 64 hashes is wanted")
+    good = isinstance(found, list) and len(found) <= 64 and all(isinstance(one, str) for one in found)
+    need(good, "hashes", "a list of at most 64 hashes is wanted")
     return [unb64(one, 32) for one in found]
-
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands twice")
+    need(len(found) == len(pairs), "json", "a key stands twice")
     return found
-
 def _integer(text: str) -> int:
     if len(text) > 15 and (len(text) > 17 or abs(int(text)) >= 1 << 53):
         raise ValueError("a number is too large")
     return int(text)
-
 def _constant(text: str) -> Any:
     raise ValueError(f"{text} is no JSON")
-
 DECODER: Any = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_constant=_constant)
 def json_at(text: str, start: int) -> tuple[Any, int]:
     """The JSON value that begins at a place, and where it ends."""
@@ -100,25 +85,21 @@ def json_at(text: str, start: int) -> tuple[Any, int]:
         return DECODER.scan_once(text, start)  # type: ignore[no-any-return]
     except (ValueError, RecursionError, StopIteration) as e:
         raise Wrong("json", str(e) or "a value is wanted") from None
-
 def json_of(data: bytes) -> Any:
     """The JSON value that is the whole of the bytes."""
     text = utf8(data)
     found, end = json_at(text, 0)
     need(end == len(text), "json", f"something follows after character {end}")
     return found
-
 def utf8(data: bytes) -> str:
     """The text of the bytes."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as e:
         raise Wrong("utf-8", f"byte {e.start}") from None
-
 def printable(value: Any) -> str:
     """Text of somebody else, without what a terminal would obey."""
     return "".join(c if c.isprintable() else "�" for c in str(value))[:300]
-
 # --- Ed25519 (RFC 8032), verifying only: no secrets, so nothing to keep from a clock ----------------------------------
 P, L = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
 D, ROOT_M1 = -121665 * pow(121666, P - 2, P) % P, pow(2, (P - 1) // 4, P)
@@ -128,13 +109,11 @@ def _x_of(y: int, sign: int) -> int | None:
     x = pow(square, (P + 3) // 8, P)
     x = x if x * x % P == square else x * ROOT_M1 % P
     return None if x * x % P != square or (x == 0 and sign) else P - x if x & 1 != sign else x
-
 def _add(p: Point, q: Point) -> Point:
     a, b = (p[1] - p[0]) * (q[1] - q[0]) % P, (p[1] + p[0]) * (q[1] + q[0]) % P
     c, d = 2 * p[3] * q[3] * D % P, 2 * p[2] * q[2] % P
     e, f, g, h = b - a, d - c, d + c, b + a
     return e * f % P, g * h % P, f * g % P, e * h % P
-
 BASE_Y = 4 * pow(5, P - 2, P) % P
 BASE_X = _x_of(BASE_Y, 0) or 0
 BASE: Point = (BASE_X, BASE_Y, 1, BASE_X * BASE_Y % P)
@@ -146,33 +125,27 @@ def ed25519_slow(public: bytes, signature: bytes, message: bytes) -> bool:
         return False
     k = int.from_bytes(hashlib.sha512(signature[:32] + public + message).digest(), "little") % L
     minus: Point = (P - x, y, 1, (P - x) * y % P)
-    both, sum_ = _add(BASE, minus), (0, 1, 1, 0)
+    steps, sum_ = (None, minus, BASE, _add(BASE, minus)), (0, 1, 1, 0)
     for bit in range(252, -1, -1):  # s·B − k·A in one pass
         sum_ = _add(sum_, sum_)
-        if s >> bit & 1:
-            sum_ = _add(sum_, both if k >> bit & 1 else BASE)
-        elif k >> bit & 1:
-            sum_ = _add(sum_, minus)
+        if step := steps[(s >> bit & 1) * 2 + (k >> bit & 1)]:
+            sum_ = _add(sum_, step)
     inverse = pow(sum_[2], P - 2, P)
     return (sum_[1] * inverse % P | (sum_[0] * inverse % P & 1) << 255).to_bytes(32, "little") == signature[:32]
-
 def ed25519(public: bytes, signature: bytes, message: bytes) -> bool:
     """Whether the signature is good."""
     try:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        return Ed25519PublicKey.from_public_bytes(public).verify(signature, message) is None
     except ImportError:
         return ed25519_slow(public, signature, message)
-    try:
-        return Ed25519PublicKey.from_public_bytes(public).verify(signature, message) is None
     except Exception:  # InvalidSignature, or what cannot be a key: nothing but a good signature is good
         return False
-
 # --- the tree (RFC 6962) and the leaf ---------------------------------------------------------------------------------
 EMPTY_ROOT = hashlib.sha256(b"").digest()
 def node_hash(left: bytes, right: bytes) -> bytes:
     """The hash over two subtrees."""
     return hashlib.sha256(b"\x01" + left + right).digest()
-
 def included(leaf_hash: bytes, index: int, size: int, path: list[bytes], root: bytes) -> bool:
     """Whether the path shows the leaf at this place of the tree with this root (RFC 9162 §2.1.3)."""
     inner = (index ^ (size - 1)).bit_length()  # so many steps are taken inside the tree, the rest at its right edge
@@ -181,7 +154,6 @@ def included(leaf_hash: bytes, index: int, size: int, path: list[bytes], root: b
     for n, step in enumerate(path):
         leaf_hash = node_hash(step, leaf_hash) if n >= inner or index >> n & 1 else node_hash(leaf_hash, step)
     return leaf_hash == root
-
 def consistent(old: int, new: int, path: list[bytes], old_root: bytes, new_root: bytes) -> bool:
     """Whether the path shows that the new tree begins with the old one (RFC 9162 §2.1.4)."""
     if old == new or old == 0:
@@ -198,7 +170,6 @@ def consistent(old: int, new: int, path: list[bytes], old_root: bytes, new_root:
         else:
             after = node_hash(after, step)
     return before == old_root and after == new_root
-
 class Run:
     """The tree from its left edge on: what a run of leaf hashes makes of it."""
     def __init__(self, first: int, left: list[bytes]) -> None:
@@ -224,7 +195,6 @@ class Run:
         for _, one in reversed(self.stack[:-1]):
             found = node_hash(one, found)
         return found
-
 LEAF = struct.Struct(">6sHQQ16s32xBBHQ32s32s")  # tenant and actor are passed over: only who has their keys knows them
 Leaf = namedtuple("Leaf", "head event_type log_index time_us event_id outcome flags producer_id producer_seq body_hash"
                           " pii_commit")
@@ -239,7 +209,6 @@ def leaf_of(data: bytes) -> Leaf:
     if found.head != b"KVAL\0\1" or found.outcome > 3 or found.flags > 63 or not flagged:
         raise Wrong("leaf", "magic, version, outcome or flags", field="leaf")
     return found
-
 def pii_state(text: str, leaf: Leaf) -> str:
     """disclosed (and as committed to), sealed or shredded."""
     if not leaf.flags & FLAG_PII or not (text in ('"sealed"', '"shredded"') or text.startswith('{"data":{')):
@@ -253,24 +222,19 @@ def pii_state(text: str, leaf: Leaf) -> str:
         said = hmac.digest(salt, b"kvconsole/audit-pii/v1\0" + text[8:end].encode("utf-8"), "sha256")
         need(found and said == leaf.pii_commit, "pii", "it is not what the leaf commits to")
         return "disclosed"
-
 # --- keys, notes and checkpoints (C2SP) -------------------------------------------------------------------------------
 Key = namedtuple("Key", "name kind public key_id")  # kind 1: Ed25519; 4: Ed25519 with a time, of a witness
 Note = namedtuple("Note", "text signatures first")  # signatures: (name, key id, the rest); first: their first line
 Head = namedtuple("Head", "origin size root note")
-def is_name(name: str) -> bool:
-    """Whether a key may be called so."""
-    return name != "" and "+" not in name and not any(c.isspace() or ord(c) < 32 for c in name)
-
+KEY_NAME = re.compile(r"[^+\s\x00-\x1f]+")
 def key_of(text: str) -> Key:
     """The key of a vkey."""
     name, _, rest = text.partition("+")
     key_id, _, blob = rest.partition("+")
     data = unb64(blob, 33)
     found = hashlib.sha256(name.encode() + b"\n" + data).digest()[:4]
-    need(is_name(name) and data[0] in (1, 4) and key_id == found.hex(), "key", "it is no vkey of an Ed25519 key")
+    need(KEY_NAME.fullmatch(name) and data[0] in (1, 4) and key_id == found.hex(), "key", "no vkey of an Ed25519 key")
     return Key(name, data[0], data[1:], found)
-
 def keys_of(text: str) -> list[Key]:
     """The keys of a file, one a line."""
     found = []
@@ -279,7 +243,6 @@ def keys_of(text: str) -> list[Key]:
             with at(line=line):
                 found.append(key_of(one.strip()))
     return found
-
 def note_of(data: bytes) -> Note:
     """A signed note, unchecked."""
     text, found, tail = utf8(data).rpartition("\n\n")
@@ -291,16 +254,14 @@ def note_of(data: bytes) -> Note:
         with at(line=line, field="signature"):
             name, _, blob = one[2:].partition(" ")
             raw = unb64(blob)
-            need(one.startswith("— ") and is_name(name) and len(raw) >= 68, "note", "a signature line is wanted")
+            need(one.startswith("— ") and KEY_NAME.fullmatch(name) and len(raw) >= 68, "note", "no signature line")
             signatures.append((name, raw[:4], raw[4:]))
     return Note(text + "\n", signatures, first)
-
 def signers(note: Note, keys: Iterable[Key]) -> tuple[list[str], list[dict[str, Any]]]:
     """Who of the known signed the note, and which witnesses when. One bad signature of a known key refuses it."""
     known, by, witnesses = {(key.name, key.key_id): key for key in keys}, [], []
     for line, (name, key_id, blob) in enumerate(note.signatures, note.first):
-        key = known.get((name, key_id))
-        if key is None:
+        if not (key := known.get((name, key_id))):
             continue
         message = note.text
         if key.kind == 4:
@@ -313,25 +274,46 @@ def signers(note: Note, keys: Iterable[Key]) -> tuple[list[str], list[dict[str, 
         good = not twice and len(blob) == 64 and ed25519(key.public, blob, message.encode())
         need(good, "signature", f"of {name}" + ", twice" * twice, line=line, field="signature")
     return by, witnesses
-
 def head_of(data: bytes) -> Head:
     """A checkpoint (what the log says of itself), unchecked."""
     note = note_of(data)
     lines = note.text.split("\n")
-    need(len(lines) == 4 and is_name(lines[0]), "checkpoint", "origin, size and root are wanted", line=1)
+    need(len(lines) == 4 and KEY_NAME.fullmatch(lines[0]), "checkpoint", "origin, size and root are wanted", line=1)
     with at(line=2, field="size"):
         size = number(lines[1])
     with at(line=3, field="root"):
         return Head(lines[0], size, unb64(lines[2], 32), note)
-
+EPOCH = re.compile(
+    rf"kvconsole/epoch/v1\nold (\S+) ({NUMBER.pattern}) ([0-9a-f]{{64}})\nkept ({NUMBER.pattern}) ([0-9a-f]{{64}})\n"
+    r"new (\S+)\nexport (\S+)\napproval [0-9a-f-]{36}\napprovers ([0-9a-f]{32}) (?!\8)[0-9a-f]{32}\nat \S{20}\n"
+    r"reason [a-z-]+\n", re.ASCII)
+Epoch = namedtuple("Epoch", "old size root kept kept_root new export note")  # a log ended, another goes on after it
+def epoch_of(text: str) -> Epoch:
+    """The record by which a log goes on after another one, signed by the keys of both."""
+    note = note_of(text.encode())
+    if not (m := EPOCH.fullmatch(note.text)):
+        raise Wrong("epoch", "it is no record of a log that goes on after another one")
+    old, new, export = key_of(m[1]), key_of(m[6]), key_of(m[7])
+    both = sorted(signers(note, [old, new])[0]) == sorted([old.name, new.name]) and len(note.signatures) == 2
+    need(both and int(m[4]) <= int(m[2]) and export.name == f"{new.name}/export", "epoch", "signatures, sizes or names")
+    return Epoch(old, int(m[2]), bytes.fromhex(m[3]), int(m[4]), bytes.fromhex(m[5]), new, export, text)
 class Trust:
     """The keys the caller named, or, where none were, those of the bundle itself."""
     def __init__(self, given: list[Key], report: Report) -> None:
         self.given, self.report, self.own = given, report, list[Key]()
+    def learn(self, epochs: list[Epoch]) -> None:
+        """The keys of logs that go on after one whose key was given."""
+        for n, one in enumerate(epochs):
+            need(n == 0 or epochs[n - 1].new == one.old, "epoch", "the logs do not go on after each other")
+            known = one.old in self.given
+            need(known or one.old[:2] not in {key[:2] for key in self.given}, "epoch", "not by the key that was given")
+            self.given = self.given + [one.new, one.export] * (known and "\nreason key-stolen\n" not in one.note)
+            what = f"{one.new.name} goes on after {one.old.name}: of {one.size} leaves {one.kept} were kept"
+            self.report.add("remarks", "new-epoch", what)
     def of(self, origin: str, role: str) -> list[Key]:
         """The keys that may sign for a log in a role: log or export, or witness."""
         if role == "witness":
-            return [key for key in self.given or self.own if key.kind == 4]
+            return [key for key in self.given or self.own if key.kind == 4 and key.name != origin]
         wanted = (origin + ("/export" if role == "export" else ""), 1)
         keys = [key for key in self.given if key[:2] == wanted]
         need(keys or not self.given or role == "export", "another-log", f"no key that was given is of {origin}")
@@ -355,51 +337,64 @@ class Trust:
         self.report.facts[told] = {
             "origin": found.origin, "size": found.size, "root": root, "signed_by": by, "witnesses": witnesses}
         return found
-
 # --- the files of a bundle --------------------------------------------------------------------------------------------
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*", re.ASCII)
 LOCAL, CENTRAL, END = struct.Struct("<4sHHHHHIIIHH"), struct.Struct("<4sHHHHHHIIIHHHHHII"), struct.Struct("<4sHHHHIIH")
-ATTRIBUTES = 0o100644 << 16
+ATTRIBUTES, ELSEWHERE = 0o100644 << 16, (1 << 32) - 1
+BIG = ELSEWHERE  # sizes and places from here on stand in fields of 64 bits (zip64), and smaller ones never do
 Entry = namedtuple("Entry", "start method crc packed size")
 def checked_name(name: str, others: Iterable[str]) -> str:
     """A name no file system does anything unexpected with, and no other file has."""
     need(len(name) <= 200 and NAME.fullmatch(name), "name", "it is no name of a bundle's file", file=printable(name))
     need(name.lower() not in {other.lower() for other in others}, "name", "it stands twice", file=name)
     return name
-
+def headers(name: bytes, method: int, crc: int, packed: int, size: int, here: int) -> tuple[bytes, bytes]:
+    """Both headers of a file, in the one form there is."""
+    big, far = max(packed, size) >= BIG, max(packed, size, here) >= BIG
+    def fixed(wide: bool, extra: int) -> tuple[int, ...]:
+        sizes = (ELSEWHERE, ELSEWHERE) if wide else (packed, size)
+        return 45 if wide else 20, 0, method, 0, 33, crc, *sizes, len(name), extra * wide
+    local = LOCAL.pack(b"PK\3\4", *fixed(big, 20)) + name + struct.pack("<HHQQ", 1, 16, size, packed) * big
+    central = CENTRAL.pack(b"PK\1\2", 0x314, *fixed(far, 28), 0, 0, 0, ATTRIBUTES, ELSEWHERE if far else here) + name
+    return local, central + struct.pack("<HHQQQ", 1, 24, size, packed, here) * far
+def _piece(path: str, start: int, length: int) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(start)
+        return file.read(length)
 class Zip:
     """A zip in the one form a bundle has; whatever differs from it is refused, byte by byte."""
     def __init__(self, path: str) -> None:
         self.path, self.bytes, self.entries = path, os.stat(path).st_size, dict[str, Entry]()
+        self._read: Callable[[int, int], bytes] = lambda start, length: _piece(path, start, length)
         zipped = self._read(0, 4) == b"PK\3\4" or self._read(max(0, self.bytes - END.size), 4) == b"PK\5\6"
         need(zipped, "not-a-bundle", "it is no zip", Malformed)
-        need(self.bytes < 1 << 32, "too-large", "a bundle has less than 4 GiB", Malformed)
+        need(self.bytes < MOST_UNPACKED, "too-large", "a bundle has less than 64 GiB", Malformed)
         self._walk()
-    def _read(self, start: int, length: int) -> bytes:
-        with open(self.path, "rb") as file:
-            file.seek(start)
-            return file.read(length)
     def _walk(self) -> None:
         here, directory = 0, []
         while (head := self._read(here, LOCAL.size))[:4] == b"PK\3\4" and len(head) == LOCAL.size:
-            _, _, _, method, _, _, crc, packed, size, length, _ = LOCAL.unpack(head)
+            _, _, _, method, _, _, crc, packed, size, length, extra = LOCAL.unpack(head)
             with at(byte=here):
                 name = self._read(here + LOCAL.size, min(length, 201)).decode("ascii", "replace")
                 checked_name(name, self.entries)
-                start = here + LOCAL.size + length
-                self._same(here, LOCAL.pack(b"PK\3\4", 20, 0, method, 0, 33, crc, packed, size, len(name), 0), name)
+                start = here + LOCAL.size + length + extra
+                if extra == 20 and len(more := self._read(start - 16, 16)) == 16:
+                    size, packed = struct.unpack("<QQ", more)
+                local, central = headers(name.encode(), method, crc, packed, size, here)
+                self._same(here, local, name)
                 fits = method in (0, 8) and (method or packed == size) and start + packed <= self.bytes
                 need(fits and len(self.entries) < MOST_FILES + 2, "zip", "method, sizes or count", file=name)
             self.entries[name] = Entry(start, method, crc, packed, size)
-            directory.append(CENTRAL.pack(b"PK\1\2", 0x314, 20, 0, method, 0, 33, crc, packed, size, len(name), 0, 0, 0,
-                                          0, ATTRIBUTES, here) + name.encode())
+            directory.append(central)
             here = start + packed
-        begin = here
-        for one, name in zip(directory, self.entries):  # noqa: B905
-            self._same(here, one, name)
-            here += len(one)
-        self._same(here, END.pack(b"PK\5\6", 0, 0, len(directory), len(directory), here - begin, begin, 0), "")
-        need(here + END.size == self.bytes, "zip", "something follows after its end", byte=here + END.size)
+        begin, whole, end = here, b"".join(directory), b""
+        count, length, here = len(directory), len(whole), here + len(whole)
+        if begin >= BIG:
+            end = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 0x314, 45, 0, 0, count, count, length, begin)
+            end += struct.pack("<4sIQI", b"PK\6\7", 0, here, 1)
+        end += END.pack(b"PK\5\6", 0, 0, count, count, length, ELSEWHERE if begin >= BIG else begin, 0)
+        self._same(begin, whole + end, "")
+        need(here + len(end) == self.bytes, "zip", "something follows after its end", byte=here + len(end))
     def _same(self, start: int, wanted: bytes, name: str) -> None:
         found = self._read(start, len(wanted))
         if found != wanted:
@@ -411,7 +406,6 @@ class Zip:
         while left and (piece := self._read(here, min(left, CHUNK))):
             here, left = here + len(piece), left - len(piece)
             yield piece
-
 class Directory:
     """A bundle that was unpacked."""
     def __init__(self, path: str) -> None:
@@ -422,15 +416,11 @@ class Directory:
                 short, plain = os.path.relpath(whole, path).replace(os.sep, "/"), not os.path.islink(whole)
                 plain = plain and os.path.isfile(whole) and len(self.entries) < MOST_FILES + 2
                 need(plain, "directory", "no plain file, or too many of them", file=short)
-                size = os.path.getsize(whole)
-                self.entries[checked_name(short, self.entries)] = Entry(0, 0, 0, size, size)
+                self.entries[checked_name(short, self.entries)] = Entry(0, 0, 0, *[os.path.getsize(whole)] * 2)
         need("manifest.json" in self.entries, "not-a-bundle", "no manifest.json in it", Malformed)
     def pieces(self, name: str) -> Iterator[bytes]:
         """The bytes of a file."""
-        with open(os.path.join(self.path, name), "rb") as file:
-            while piece := file.read(CHUNK):
-                yield piece
-
+        return (_piece(os.path.join(self.path, name), here, CHUNK) for here in range(0, self.entries[name].size, CHUNK))
 class Content:
     """The unpacked bytes of one file, and at the end whether they were those of zip and manifest."""
     def __init__(self, source: Zip | Directory, name: str) -> None:
@@ -479,8 +469,7 @@ class Content:
         return b"".join(self.stream)
     def finish(self, said: dict[str, Any] | None = None) -> None:
         """The rest is read, and all of it is what zip and manifest say."""
-        for _ in self.stream:
-            pass
+        deque(self.stream, 0)
         zipped, now = isinstance(self.source, Zip), (self.size, self.whole.hexdigest())
         packed = {"bytes": self.entry.packed, "sha256": self.packed.hexdigest()} if self.entry.method else None
         with at(file=self.name):
@@ -489,7 +478,6 @@ class Content:
             said = said or {"bytes": now[0], "sha256": now[1]}  # of the manifest and its signature, which are stored
             need(now == (said["bytes"], said["sha256"]), "sha256", "the content is not what the manifest says")
             need(not zipped or packed == said.get("packed"), "sha256", "packed, it is not what the manifest says")
-
 # --- the bundle -------------------------------------------------------------------------------------------------------
 SHA256 = {"bytes": int, "sha256": str}
 SHAPE = {  # `?`: may be absent; a tuple: one of these
@@ -497,6 +485,7 @@ SHAPE = {  # `?`: may be absent; a tuple: one of these
     "gaps": [{"first": int, "index": (int, None), "last": int, "producer": int}], "generator": str, "kind": str,
     "origin": str, "previous": ({"manifest_sha256": str, "size": int}, None), "proof": str,
     "range": {"first": int, "last": int}, "records": int, "schemas": dict, "v": int}
+EPOCHS = {"first": {"body": str, "leaf": str, "proof": list}, "records": [str]}
 TAIL = re.compile(r',"index":(0|[1-9][0-9]{0,17}),"leaf":"([A-Za-z0-9+/]{197}[AQgw]==)"', re.ASCII)
 def fits(value: Any, shape: Any) -> bool:
     """Whether a value has exactly this form; no number is below -1."""
@@ -509,7 +498,6 @@ def fits(value: Any, shape: Any) -> bool:
         there = isinstance(value, dict) and {n for n in shape if not n.endswith("?")} <= set(value) <= set(known)
         return there and all(fits(one, known[name]) for name, one in value.items())
     return value is None if shape is None else type(value) is shape and (shape is not int or value >= -1)
-
 def manifest_form(found: Any) -> dict[str, dict[str, Any]]:
     """The files of a manifest that has its form: by name, in its order."""
     need(fits(found, SHAPE), "manifest", "it has not the form of one")
@@ -528,7 +516,6 @@ def manifest_form(found: Any) -> dict[str, dict[str, Any]]:
     need(not odd and len(files) <= MOST_FILES, "manifest", f"files: {', '.join(sorted(odd))}", field="files")
     need(files["events.jsonl"].get("rows") == found["records"], "manifest", "rows of events.jsonl", field="files")
     return files
-
 class Flow:
     """Numbers of producers and times, where every leaf of a range is there."""
     def __init__(self) -> None:
@@ -542,19 +529,19 @@ class Flow:
         elif leaf.time_us < self.newest - CLOCK_BACK_US and not leaf.flags & FLAG_LATE:
             self.back_at = self.back_at or {"line": line, "index": leaf.log_index}
             self.back += 1
-    def gaps(self, begins: bool) -> list[dict[str, int]]:
-        """What is missing; `begins`: the bundle begins where the log does, and so does each producer, with 1."""
+    def gaps(self, begins: dict[str, int] | None) -> list[dict[str, int]]:
+        """What is missing; `begins`: the bundle begins where the log does, and each producer after this number (0)."""
         found = []
         for producer, numbers in sorted(self.seen.items()):
-            before = 0 if begins else min(numbers) - 1
+            base = begins.get(str(producer), 0) if begins is not None else min(numbers) - 1
+            before = min(base, min(numbers) - 1)
             for one in sorted(numbers):
                 if one == before:
                     raise Wrong("producer-twice", f"number {one} of producer {producer} stands twice")
-                if one != before + 1:
-                    found.append({"producer": producer, "first": before + 1, "last": one - 1})
+                if one > (after := max(before, base) + 1):
+                    found.append({"producer": producer, "first": after, "last": one - 1})
                 before = one
         return found
-
 class Bundle:
     """The check of one bundle."""
     def __init__(self, path: str, trust: Trust, quorum: int = 0) -> None:
@@ -564,6 +551,13 @@ class Bundle:
         self.personal, self.gone, self.done = {"disclosed": 0, "sealed": 0, "shredded": 0}, 0, set[str]()
         with at(file="keys.txt"):  # for when none were named
             trust.own = trust.own or keys_of(utf8(self.small("keys.txt")))
+        self.epochs, self.first, self.before = list[Epoch](), dict[str, Any](), dict[str, int]()
+        if "epochs.json" in self.source.entries:
+            with at(file="epochs.json"):
+                found = json_of(self.small("epochs.json"))
+                need(fits(found, EPOCHS) and found["records"], "epoch", "first leaf and records are wanted")
+                self.epochs, self.first = [epoch_of(one) for one in found["records"]], found["first"]
+                trust.learn(self.epochs)
     def manifest(self) -> Any:
         """The manifest, signed by the export key."""
         raw, data = self.small("manifest.json"), self.small("manifest.sig")
@@ -575,12 +569,12 @@ class Bundle:
         with at(file="manifest.sig"):
             note = note_of(data)
             lines = note.text.split("\n")
-            whole = lines[0] == "kvconsole/bundle/v1" and len(lines) == 4 and len(note.signatures) == 1
+            whole = (lines[0], len(lines), len(note.signatures)) == ("kvconsole/bundle/v1", 4, 1)
             need(whole, "note", "it is no signature of a bundle")
             keys = self.trust.of(origin, "export")
             need(signers(note, keys)[0] or not keys, "unsigned", "no known export key signed it")
-            same = lines[1:3] == [origin, hashlib.sha256(raw).hexdigest()]
-            need(same, "sha256", "it is not what was signed", file="manifest.json")
+            said = [origin, hashlib.sha256(raw).hexdigest()]
+            need(lines[1:3] == said, "sha256", "it is not what was signed", file="manifest.json")
         for name in ("manifest.json", "manifest.sig"):
             Content(self.source, name).finish()
         known = found.get("v") == 1 and found.get("kind") == "kv-console-bundle"
@@ -595,8 +589,8 @@ class Bundle:
         names, there = order([*files, "manifest.json", "manifest.sig"]), order(self.source.entries)
         odd = sorted(set(names) ^ set(there))
         need(names == there, "files", "not the manifest's, or in another order", file=[*odd, "manifest.json"][0])
-        total = sum(entry.size for entry in self.source.entries.values())
-        need(total <= MOST_UNPACKED, "too-large", "unpacked it would be more than 64 GiB")
+        fits = sum(entry.size for entry in self.source.entries.values()) <= MOST_UNPACKED
+        need(fits, "too-large", "unpacked it would be more than 64 GiB")
         self.report.facts["range"] = {**found["range"], "full": found["full"], "proof": found["proof"]}
         try:
             self.log(found, files)
@@ -613,9 +607,11 @@ class Bundle:
         head = self.trust.head(self.small("checkpoint"), "checkpoint", self.quorum)
         fits = head.origin == found["origin"] and head.size > found["range"]["last"]
         need(fits, "checkpoint", "of another log, or of one that is shorter than the range", file="checkpoint")
+        self.begins(head)
         if found["previous"] is not None:
             before = self.trust.head(self.small("checkpoint.prev"), "checkpoint.prev", told="previous")
-            grown(before, head, self.small("consistency.txt"), "consistency.txt")
+            if after := across(before, head, self.epochs, self.report):
+                grown(before, after, self.small("consistency.txt"), "consistency.txt")
             need(before.size == found["previous"]["size"], "checkpoint", "not the manifest's", file="checkpoint.prev")
         content = Content(self.source, "events.jsonl")
         with at(file="events.jsonl"):
@@ -623,6 +619,19 @@ class Bundle:
             self.done.add("events.jsonl")
             content.finish(files["events.jsonl"])
             self.conclude(found)
+    def begins(self, head: Head) -> None:
+        """A log that goes on after another one begins with the record that says so."""
+        with at(file="epochs.json", index=0):
+            for last in self.epochs[-1:]:
+                data, body = unb64(self.first["leaf"]), self.first["body"].encode()
+                leaf, path = leaf_of(data), hashes_of(self.first["proof"])
+                good = included(hashlib.sha256(b"\0" + data).digest(), 0, head.size, path, head.root)
+                good = good and (leaf.log_index, leaf.event_type, leaf.flags & 32) == (0, 0x0F09, 32)
+                need(good and hashlib.sha256(BODY + body).digest() == leaf.body_hash, "epoch", "it does not begin so")
+                told: Any = said.get("data") if isinstance(said := json_of(body), dict) else None
+                good = isinstance(told, dict) and told.get("record") == last.note and last.new.name == head.origin
+                need(good and isinstance(told.get("producers"), dict), "epoch", "its first leaf says something else")
+                self.before = {name: n for name, n in told["producers"].items() if type(n) is int}
     def by_range(self, found: Any, head: Head, content: Content, files: dict[str, dict[str, Any]]) -> None:
         """The records against the hashes of the range, and these against the root."""
         first, count, hashes = found["range"]["first"], 1 + found["range"]["last"], Content(self.source, "hashes.bin")
@@ -639,8 +648,7 @@ class Bundle:
                 append(one := next(feed, b""))
             if leaf_hash != one or rest:
                 raise Wrong("leaf", "not the one of hashes.bin, or more follows", line=line, index=index, field="leaf")
-        for one in feed:
-            append(one)
+        deque(map(append, feed), 0)
         need(run.size == count, "length", "one hash for each leaf", file="hashes.bin")
         with at(file="edges.json"):
             root = run.root(head.size, right)
@@ -694,27 +702,24 @@ class Bundle:
         need(line == found["records"], "records", f"{line}, not {found['records']}", line=line + 1)
     def conclude(self, found: Any) -> None:
         """What is missing, and what is worth a remark."""
-        gaps = self.flow.gaps(found["range"]["first"] == 0)
+        gaps = self.flow.gaps(self.before if found["range"]["first"] == 0 else None)
         for gap in gaps:
             told = [one["index"] for one in found["gaps"] if gap.items() <= one.items() and one["index"] is not None]
             more = f"; event {told[0]} tells of it" if told else ""
             detail = f"of producer {gap['producer']}, numbers {gap['first']} to {gap['last']}{more}"
             self.report.add("reasons", "producer-gap", detail)
         if self.gone:
-            detail = f"{self.gone} bodies are no longer kept; their leaves are proven"
-            self.report.add("reasons", "body-not-kept", detail)
+            self.report.add("reasons", "body-not-kept", f"{self.gone} bodies were retired; their leaves are proven")
         if self.flow.back:
             detail = f"{self.flow.back} events are more than 5 s older than one before them, the first here"
             self.report.add("remarks", "clock-back", detail, file="events.jsonl", **self.flow.back_at)
-        self.report.facts.update(personal_data=self.personal, gaps=gaps)
-
+        self.report.facts.update(personal_data=self.personal, gaps=gaps, retired=self.gone)
 # --- proof and consistency --------------------------------------------------------------------------------------------
 PROOF = "c2sp.org/tlog-proof@v1"
 Proof = namedtuple("Proof", "leaf index path checkpoint")
 def proof_of(data: bytes) -> Proof:
     """A proof file, as it was read."""
-    known = data.startswith(PROOF.encode()) or b"\nindex " in data
-    need(known, "not-a-proof", f"it does not begin with {PROOF}", Malformed)
+    need(data.startswith(PROOF.encode()) or b"\nindex " in data, "not-a-proof", f"it is no {PROOF}", Malformed)
     head, found, note = utf8(data).partition("\n\n")
     lines, path = head.split("\n"), []
     need(found and lines[0] == PROOF and 3 <= len(lines) <= 67, "proof", "it is not in the form of one", line=1)
@@ -728,7 +733,6 @@ def proof_of(data: bytes) -> Proof:
         with at(line=line, field="path"):
             path.append(unb64(one, 32))
     return Proof(leaf, index, path, note.encode())
-
 def check_proof(options: argparse.Namespace, trust: Trust) -> None:
     """One event is in the log."""
     report, found = trust.report, proof_of(small_file(options.file))
@@ -742,15 +746,25 @@ def check_proof(options: argparse.Namespace, trust: Trust) -> None:
                              "time_us": leaf.time_us, "outcome": OUTCOMES[leaf.outcome]}
     if options.body:
         body = small_file(options.body)
-        more = "; it ends with a line feed that may not be the event's" if body.endswith(b"\n") else ""
-        same = hashlib.sha256(BODY + body).digest() == leaf.body_hash
-        need(same, "body", f"it is not what the leaf commits to{more}", file=options.body, field="body")
+        more = "; it ends with a line feed that may not be the event's" * body.endswith(b"\n")
+        with at(file=options.body, field="body"):
+            need(hashlib.sha256(BODY + body).digest() == leaf.body_hash, "body", f"not what the leaf commits to{more}")
     else:
         report.add("remarks", "body-not-given", "only the leaf is proven: give its body with --body")
     if options.pii:
         with at(file=options.pii):
             report.facts["personal_data"] = {pii_state(utf8(small_file(options.pii)).strip(), leaf): 1}
-
+def across(old: Head, new: Head, epochs: list[Epoch], report: Report) -> Head | None:
+    """What the old log has to be a part of: the new one, or what was kept; None: something of it was not."""
+    for one in epochs:
+        if one.old.name == old.origin != new.origin:
+            same = old.size < one.size or (old.size, old.root) == (one.size, one.root)
+            need(same, "fork", f"of {old.origin} other leaves were signed than {one.new.name} says")
+            if old.size <= one.kept:
+                return Head(old.origin, one.kept, one.kept_root, old.note)
+            report.add("reasons", "lost", f"{old.size - one.kept} leaves of {old.origin} were signed, and not kept")
+            return None
+    return new
 def grown(old: Head, new: Head, proof: bytes, file: str) -> None:
     """The new tree begins with the old one."""
     path = []
@@ -765,22 +779,23 @@ def grown(old: Head, new: Head, proof: bytes, file: str) -> None:
                 path.append(unb64(one, 32))
         good = len(path) <= 64 and consistent(old.size, new.size, path, old.root, new.root)
         need(good, "consistency", f"the tree of {new.size} leaves does not begin with that of {old.size}")
-
 def head_in(path: str, trust: Trust) -> tuple[bytes, Bundle | None]:
     """The checkpoint of a file of any kind, and the bundle it is from."""
     with contextlib.suppress(Malformed):
-        bundle = Bundle(path, trust)
-        return bundle.small("checkpoint"), bundle
+        return (bundle := Bundle(path, trust)).small("checkpoint"), bundle
     data = small_file(path)
     if data.startswith(PROOF.encode()):
         return proof_of(data).checkpoint, None
     need(b"\n\n" in data, "not-a-checkpoint", "", Malformed, file=path)
     return data, None
-
 def check_consistency(options: argparse.Namespace, trust: Trust) -> None:
     """The log of the newer file begins with that of the older one."""
     (old_data, _), (new_data, bundle) = head_in(options.old, trust), head_in(options.new, trust)
-    old, new = trust.head(old_data, options.old, told="previous"), trust.head(new_data, options.new, options.quorum)
+    old, head = trust.head(old_data, options.old, told="previous"), trust.head(new_data, options.new, options.quorum)
+    if bundle is not None:
+        bundle.begins(head)
+    if (new := across(old, head, bundle.epochs if bundle else [], trust.report)) is None:
+        return
     proof, file = small_file(options.proof) if options.proof else b"", options.proof or options.new
     if not options.proof and bundle is not None and "checkpoint.prev" in bundle.source.entries:
         between = head_of(bundle.small("checkpoint.prev"))
@@ -790,7 +805,6 @@ def check_consistency(options: argparse.Namespace, trust: Trust) -> None:
         grown(old, new, proof, file)
     else:
         trust.report.add("reasons", "proof-not-given", f"from {old.size} to {new.size} leaves: give it with --proof")
-
 # --- the command ------------------------------------------------------------------------------------------------------
 def small_file(path: str) -> bytes:
     """A file that is as small as it should be."""
@@ -798,7 +812,6 @@ def small_file(path: str) -> bytes:
         data = file.read(MOST_SMALL + 1)
     need(len(data) <= MOST_SMALL, "too-large", "at most 4 MiB are wanted", Malformed, file=path)
     return data
-
 class Report:
     """What was found, and the verdict it comes to."""
     def __init__(self, command: str, file: str) -> None:
@@ -815,8 +828,8 @@ class Report:
     @property
     def verdict(self) -> str:
         """valid, invalid, malformed or incomplete."""
-        wrong = "malformed" if self.malformed else "invalid"
-        return wrong if self.facts["problems"] else "incomplete" if self.facts["reasons"] else "valid"
+        wrong = ("malformed" if self.malformed else "invalid") * bool(self.facts["problems"])
+        return wrong or ("incomplete" if self.facts["reasons"] else "valid")
     def as_json(self) -> str:
         """All of it, for a machine."""
         head = {"verdict": self.verdict, "exit": EXITS[self.verdict], "command": self.command, "file": self.file}
@@ -824,27 +837,22 @@ class Report:
     def as_text(self) -> str:
         """All of it, for a person; the verdict last."""
         lines, facts = [f"{self.command}: {printable(self.file)}"], self.facts
-        for name in ("previous", "log"):
-            if name in facts:
-                one = facts[name]
-                seen = ", ".join(f"{w['name']} at {w['time']}" for w in one["witnesses"]) or "no known witness"
-                lines.append(f"{name}: {printable(one['origin'])}, {one['size']} leaves, root {one['root']}")
-                lines.append(printable(f"  signed by {', '.join(one['signed_by']) or 'nobody known'}, {seen}"))
+        for name, one in [(name, facts[name]) for name in ("previous", "log") if name in facts]:
+            seen = ", ".join(f"{w['name']} at {w['time']}" for w in one["witnesses"]) or "no known witness"
+            lines.append(f"{name}: {printable(one['origin'])}, {one['size']} leaves, root {one['root']}")
+            lines.append(printable(f"  signed by {', '.join(one['signed_by']) or 'nobody known'}, {seen}"))
         if "records" in facts:
             what = "all leaves" if facts["range"]["full"] else "a selection of the leaves"
             lines.append(f"records: {facts['records']}, {what} {facts['range']['first']} to {facts['range']['last']}")
-        for name in ("event", "personal_data"):
-            if name in facts:
-                lines.append(f"{name.replace('_', ' ')}: " + ", ".join(f"{k} {v}" for k, v in facts[name].items()))
+        for told, one in [(name, facts[name]) for name in ("event", "personal_data") if name in facts]:
+            lines.append(f"{told.replace('_', ' ')}: " + ", ".join(f"{k} {v}" for k, v in one.items()))
         for word, found in (("remark", facts["remarks"]), ("missing", facts["reasons"]), ("WRONG", facts["problems"])):
             for one in found[:20]:
                 place = ", ".join(f"{k} {printable(v)}" for k, v in one.items() if k not in ("code", "detail"))
                 lines.append(f"{word}: {one['code']}: {printable(one['detail'])}" + (f" [{place}]" if place else ""))
         return "\n".join([*lines, self.verdict.upper()])
-
 CHECKS = {"bundle": lambda options, trust: Bundle(options.file, trust, options.quorum).check(),
           "proof": check_proof, "consistency": check_consistency}
-
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="kvc_verify", description=(__doc__ or "").split("\n\n")[0])
@@ -864,7 +872,6 @@ def arguments() -> argparse.ArgumentParser:
         for flag, what in more.items():
             one.add_argument(flag, help=what)
     return parser
-
 def run(options: argparse.Namespace) -> Report:
     """Checks what was asked for; nothing is raised but what is a bug."""
     report = Report(options.command, options.new if options.command == "consistency" else options.file)
@@ -880,7 +887,6 @@ def run(options: argparse.Namespace) -> Report:
     except OSError as e:
         report.problem(Malformed("file", e.strerror or "it cannot be read", file=e.filename))
     return report
-
 def main(argv: list[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
     try:
@@ -890,6 +896,5 @@ def main(argv: list[str] | None = None) -> int:
     report = run(options)
     print(report.as_json() if options.json else report.as_text())
     return EXITS[report.verdict]
-
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,7 +8,7 @@ from audit.registry import TYPES
 CHECKPOINT, TEST = "checkpoint.signed", "webhook.test"
 KINDS = {
     CHECKPOINT: "the log grew and its head was signed; at most one a minute, the newest",
-    "log.gap": "a number of a producer is missing, or something differs from what was sealed",
+    "log.gap": "a number of a producer is missing, or something differs from what was sealed; or that was explained",
     "receipt.concluded": "a node has answered an order, with the hash of its receipt",
     "certificate.issued": "a certificate of a deletion was issued",
     "quota.refused": "blocks were refused or found where a quota, class or region bars them; quotas were changed",
@@ -19,6 +19,7 @@ _ACTIONS = {
     "log.gap_found": "log.gap",
     "log.divergence_found": "log.gap",
     "log.refused_by_signer": "log.gap",
+    "log.finding_settled": "log.gap",
     "command.concluded": "receipt.concluded",
     "certificate.issued": "certificate.issued",
     "placement.refused": "quota.refused",

@@ -23,7 +23,7 @@ from catalog.ingest.nodes import SHUT, NodeBook
 from catalog.ingest.pictures import Pictures
 from catalog.ingest.policies import PolicyBook
 from catalog.ingest.registry import Registry
-from catalog.ingest.sources import Source
+from catalog.ingest.sources import SOURCES_MOST, Source
 from catalog.ingest.usage_days import UsageDays
 from catalog.store import Prepared, Store
 from kvcore.blocks import VOLATILE, Tier
@@ -32,10 +32,6 @@ from kvcore.fold import Cursor, Duplicate, Next, Reset, Verdict
 from kvcore.fold import Gap as Missing
 from kvcore.messages import Answer, DigestReport, Heartbeat, InventoryPage, Rejected
 
-SOURCES_MOST = 64
-"""Sources (name and rank) of one node."""
-RANKS_MOST = 1024
-"""Ranks of a source whose node did not say how many there are."""
 UNREADABLE = "unreadable"
 """Name of the source that stands for a node of which nothing could be read yet."""
 STATES = {Next: "next", Duplicate: "duplicate", Missing: "gap", Reset: "reset"}
@@ -259,6 +255,7 @@ class Folder:
         telling.count(code, count)
 
     def _heartbeat(self, batch: Batch, job: Job, beat: Heartbeat) -> None:
+        self.nodes.stated(job.node, beat.ranks)
         asked = False
         lanes = [(at.source, at.dp_rank) for at in beat.sources]
         for at in beat.sources:
@@ -287,15 +284,14 @@ class Folder:
         return self._source(batch, message.source, message.dp_rank, job.node)
 
     def _source(self, batch: Batch, name: str, dp_rank: int | None, node: UUID) -> Source:
-        row = self.nodes.rows[node]
+        ranks, rank = self.nodes.ranks_of(node, name), dp_rank or 0
         if dp_rank is None:
             others = any(s.name == name and s.dp_rank > 0 for s in self.of_node.get(node, ()))
-            if row.ranks > 1 or others:
+            if ranks > 1 or others:
                 raise Refused("missing-dp-rank", name)
-        rank = dp_rank or 0
-        if rank >= (row.ranks or RANKS_MOST):
-            raise Refused("wrong-dp-rank", f"{name}: rank {rank} of {row.ranks or RANKS_MOST}")
         source = self.named.get((node, name, rank))
+        if rank >= (ranks or 1) and (source is None or ranks):  # a known one was stated to the writer before this one
+            raise Refused("wrong-dp-rank", f"{name}: rank {rank} of {ranks or 1}")
         if source is None:
             if len(self.of_node.get(node, ())) >= SOURCES_MOST:
                 raise Refused("too-many-sources", name)

@@ -11,6 +11,7 @@ import msgspec
 
 from catalog.ingest.codes import Unavailable
 from catalog.ingest.distinct import suspects
+from catalog.ingest.sources import RANKS_MOST, SOURCES_MOST
 from kvcore.events import GAPS, ITEMS_MAX, NAME_MAX, VERSION, Add, Adds, Refused, decode_items
 from kvcore.keys import KEY_BYTES
 from kvcore.messages import DigestReport, Heartbeat, InventoryPage
@@ -80,6 +81,13 @@ def decode_heartbeat(body: bytes) -> Heartbeat:
             raise Refused("malformed-frame", "a position is out of range")
     if not _natural(beat.fence_seq, beat.allowances):
         raise Refused("malformed-frame", "a number is out of range")
+    if len(beat.ranks) > SOURCES_MOST:
+        raise Refused("frame-too-large", f"more than {SOURCES_MOST} sources")
+    for source, count in beat.ranks.items():
+        if not _named(source):
+            raise Refused("malformed-frame", "a source is not named")
+        if not 1 <= count <= RANKS_MOST:
+            raise Refused("wrong-dp-rank", f"{source[:100]}: {count} ranks")
     return beat
 
 

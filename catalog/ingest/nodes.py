@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from catalog.ingest.sources import RANKS_MOST, SOURCES_MOST
 from catalog.models import Node, NodeTier
 from kvconsole.infra.sql import PLATFORM, named
 from kvcore.blocks import VOLATILE, Tier
@@ -39,6 +40,7 @@ class NodeRow:
     state: str
     can_list: bool
     ranks: int
+    """Data-parallel ranks of each of its sources, as it said at enrolment; 0 = it did not."""
     persistent: bool
     heard: float
     place: Place
@@ -64,7 +66,7 @@ def ranks(engine: Any) -> int:
         return 0
     capabilities = engine.get("capabilities")
     said = engine.get("dp_size") or (capabilities.get("dp_size") if isinstance(capabilities, dict) else None)
-    return said if type(said) is int and said > 0 else 0
+    return min(said, RANKS_MOST) if type(said) is int and said > 0 else 0
 
 
 def keeps_allowances(engine: Any) -> bool:
@@ -87,6 +89,7 @@ class NodeBook:
     _told: dict[UUID, float] = field(default_factory=dict)
     _fences: dict[UUID, int] = field(default_factory=dict)
     _fenced: dict[UUID, int] = field(default_factory=dict)
+    _ranks: dict[UUID, dict[str, int]] = field(default_factory=dict)
 
     def due(self, now: float) -> bool:
         """Whether `refresh` would read."""
@@ -119,6 +122,16 @@ class NodeBook:
         if row is not None:
             row.heard = max(row.heard, now)
             self._tell[node] = now
+
+    def stated(self, node: UUID, said: dict[str, int]) -> None:
+        """The node said how many ranks speak for these sources; of the last others, what it said before still holds."""
+        before = {name: count for name, count in self._ranks.get(node, {}).items() if name not in said}
+        if said:
+            self._ranks[node] = dict([*before.items(), *said.items()][-SOURCES_MOST:])
+
+    def ranks_of(self, node: UUID, source: str) -> int:
+        """How many ranks speak for the source: as said at enrolment, else in a heartbeat; 0 = it was never said."""
+        return self.rows[node].ranks or self._ranks.get(node, {}).get(source, 0)
 
     def applied(self, node: UUID, fence_seq: int) -> None:
         """The node said how far it has applied the fences."""

@@ -21,6 +21,10 @@ digest-differs · behind: the node's heartbeat is ahead of its frames · resync:
 unknown scope · silent: nothing is heard of it, though its node may be heard. Engine gaps (`engine-<reason>`) belong
 here too. Everything else is a refusal's code."""
 
+SOURCES_MOST = 64
+"""Sources (name and rank) of one node."""
+RANKS_MOST = 1024
+"""Ranks of one source."""
 GAP_PATIENCE_S = 1.0
 """A gap that rewinding has not closed by then is answered with `inventory`."""
 BEHIND_S = 2.0

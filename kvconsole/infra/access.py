@@ -12,12 +12,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
+from io import BytesIO
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
+from django.core.handlers.asgi import ASGIRequest
 from django.db import DatabaseError, connections, transaction
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
@@ -308,6 +310,7 @@ class PrincipalMiddleware:
         """The answer, after commit or roll-back."""
         from kvconsole.infra import rest
 
+        request.principal = None  # type: ignore[attr-defined]
         with evidence.call() as call:
             try:
                 principal = _authenticator()(request)
@@ -359,6 +362,19 @@ def leave_evidence(request: HttpRequest, principal: Principal | None, response: 
     if match and rule and rule.evidence is Evidence.AUDITED:
         named = getattr(settings, "REFUSAL_RECORDER", "audit.refusals.call_record")
         import_string(named)(principal=principal, answered=evidence.answered(request, match.url_name or "", response))
+
+
+def leave_unasked(scope: dict[str, Any], response: HttpResponseBase) -> None:
+    """The same for a request that was refused before Django had it; in a thread of its own, which keeps no connection.
+
+    Args:
+        scope: of ASGI.
+        response: the refusal.
+    """
+    try:
+        leave_evidence(ASGIRequest(scope, BytesIO()), None, response)
+    finally:
+        connections.close_all()
 
 
 def principal_of(request: HttpRequest | Request) -> Principal | None:

@@ -7,7 +7,7 @@ from django.db import connections
 
 from kvconsole.infra import sql
 
-DEFINERS = frozenset({"tenant_now", "audit_indexes"})
+DEFINERS = frozenset({"tenant_readable", "tenant_sees", "audit_indexes"})
 """The functions with their owner's rights that the tenant's role may call; the look-up is not among them."""
 ABOUT_TABLES = (
     ("unforced", "table {} has a tenant but no forced row-level security"),

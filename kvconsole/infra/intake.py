@@ -10,6 +10,8 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from django.http import HttpResponse
+
 from kvconsole.infra.limits import BODY_BYTES
 from kvconsole.infra.rest import Problem, unasked
 
@@ -19,6 +21,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[..., Awaitable[None]]
 Tell = Callable[[str, str, int], None]
+Leave = Callable[[Scope, HttpResponse], Awaitable[None]]
 
 READ_SECONDS = 20.0
 """How long a whole body may take, from the end of the headers on."""
@@ -32,16 +35,20 @@ def _nobody(method: str, code: str, status: int) -> None:
     """Nobody is told."""
 
 
+async def _nothing(scope: Scope, response: HttpResponse) -> None:
+    """Nothing is left behind."""
+
+
 class Intake:
     """ASGI: hands on requests whose bodies are neither too long nor too slow, and answers the others itself."""
 
     def __init__(
         self, app: App, *, most: int = BODY_BYTES, seconds: float = READ_SECONDS, together: int = TOGETHER_BYTES,
-        tell: Tell = _nobody,
+        tell: Tell = _nobody, leave: Leave = _nothing,
     ) -> None:  # fmt: skip
-        """`tell(method, code, status)` hears of each refusal."""
+        """`tell(method, code, status)` hears of each refusal; `leave(scope, response)` leaves its evidence."""
         self.app, self.most, self.seconds, self.together, self.tell = app, most, seconds, together, tell
-        self.held = 0
+        self.leave, self.held = leave, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The answer of the application, or a refusal."""
@@ -76,6 +83,7 @@ class Intake:
         if code == "body-too-large" and b"expect" not in headers:
             await _linger(receive)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self.leave(scope, response)
 
 
 class Body:

@@ -1,8 +1,9 @@
 """Decides how much one token, one tenant and one address may ask of the API, and tells them how much is left.
 
-Token buckets in the memory of each `web` process: a limit costs a microsecond, needs nobody else to be up, and holds
-for one process (docs/decisions/0016). An address is charged, and refused, only for calls of nobody that is known: what
-others send from a shared address (an office's, a proxy's) keeps no gateway and no person there from working.
+Token buckets in the memory of each `web` process: a limit costs a microsecond and needs nobody else to be up. Each of
+the site's processes gives its part of a quota, so together they give no more (docs/decisions/0016). An address is
+charged, and refused, only for calls of nobody that is known: what others send from a shared address (an office's, a
+proxy's) keeps no gateway and no person there from working.
 """
 
 import threading
@@ -30,10 +31,10 @@ class Policy:
     window: int
 
     @classmethod
-    def read(cls, name: str, text: str) -> "Policy":
-        """A policy as settings write it: `quota/window`."""
+    def read(cls, name: str, text: str, *, processes: int = 1) -> "Policy":
+        """One process's part of a policy as settings write it: `quota/window`. A part of less than one call is one."""
         quota, _, window = text.partition("/")
-        return cls(name, int(quota), int(window or 1))
+        return cls(name, max(int(quota) // processes, min(int(quota), 1)), int(window or 1))
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,9 @@ buckets = Buckets()
 
 
 def policies() -> dict[str, Policy]:
-    """The policies of this site by name."""
-    return {name: Policy.read(name, text) for name, text in settings.RATE_LIMITS.items()}
+    """This process's part of the site's policies, by name."""
+    found = settings.RATE_LIMITS.items()
+    return {name: Policy.read(name, text, processes=settings.WEB_PROCESSES) for name, text in found}
 
 
 class RateMiddleware:

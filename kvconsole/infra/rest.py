@@ -117,7 +117,8 @@ def request_id() -> str:
 class RequestIdMiddleware:
     """Each request has an id: the caller's X-Request-ID where it is well-formed, else a new one; the answer says it.
 
-    What no request may be (`limits`) ends here.
+    What no request may be (`limits`) ends here. So does every refusal of a layer further in that nobody was asked about
+    yet: it leaves the evidence that its route wants.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -131,10 +132,18 @@ class RequestIdMiddleware:
         try:
             refusal = limits.refusal_code(request)
             response = problem_response(Problem(refusal)) if refusal else self.get_response(request)
+            if response.status_code >= 400 and not hasattr(request, "principal"):
+                _leave_evidence(request, response)
         finally:
             _request_id.reset(token)
         response.headers["X-Request-ID"] = value
         return response
+
+
+def _leave_evidence(request: HttpRequest, response: HttpResponseBase) -> None:
+    from kvconsole.infra.access import leave_evidence
+
+    leave_evidence(request, None, response)
 
 
 def unasked(problem: Problem, given: str) -> HttpResponse:

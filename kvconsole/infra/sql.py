@@ -26,7 +26,7 @@ PLATFORM = uuid.UUID("00000000-0000-7000-8000-000000000001")
 SEALERS = ("operator", "router")
 """Roles of processes that act for tenants."""
 FLEET_ROLES = ("operator", "ingest", "router", "seq", "audit")
-CONTEXT = "(SELECT tenant_now())"
+CONTEXT = "(SELECT (tenant_readable())[1])"
 """The tenant of this transaction, as `kvconsole/sql/seal.sql` verifies it; asked once a query, not once a row."""
 READABLE = "ANY ((SELECT tenant_readable())::uuid[])"
 

@@ -101,6 +101,8 @@ STEP_UP_SECONDS = env.number("KVC_STEP_UP_SECONDS", 300)
 """How old a proof (password, second factor) may be for an act that cannot be taken back."""
 REQUIRE_SECOND_FACTOR = env.flag("KVC_REQUIRE_SECOND_FACTOR")
 """Whether people with roles of the fleet reach only their own account until they have a second factor or a passkey."""
+REQUIRE_TENANTS_SECOND_FACTOR = env.flag("KVC_REQUIRE_TENANTS_SECOND_FACTOR")
+"""… and so for the people of tenants."""
 TRUSTED_PROXIES = env.items("KVC_TRUSTED_PROXIES")
 """Networks whose X-Forwarded-For is believed."""
 CSRF_COOKIE_HTTPONLY = True
@@ -184,6 +186,8 @@ RATE_LIMITS = {
     "address": env.text("KVC_RATE_ADDRESS", "1200/60"),
 }
 """Calls / seconds of one token (or person), one tenant, and one address of nobody known; 0/1 = no limit."""
+WEB_PROCESSES = max(1, env.number("KVC_WEB_PROCESSES", 1))
+"""How many `web` processes answer for the site: each gives this part of a quota, so all of them never more than it."""
 SPECTACULAR_SETTINGS = {
     "TITLE": "KV Console",
     "VERSION": "1",
@@ -210,8 +214,14 @@ NAMESPACE_POLICY = "catalog.placing.node_policies"
 TENANT_FINDER = "tenants.selectors.tenant_id_of"
 SUBJECT_FINDER = "tenants.accounts.selectors.subjects_named"
 """Answer which tenant a slug, and whose keys a log-in name means; asked where the log is searched."""
-APPROVAL_OWNERS = {"share_group": "tenants.approval_decided", "audit_retention": "audit.retention_decided"}
-"""Kind of approval → the task that is told of its decision."""
+LOG_LATE_SECONDS = 60.0
+"""So long an event may wait for sequencer, signer or witness; then nothing is destroyed, widened or exported."""
+APPROVAL_OWNERS = {
+    "share_group": "tenants.approval_decided",
+    "audit_retention": "audit.retention_decided",
+    "audit_epoch": "",
+}
+"""Kind of approval → the task that is told of its decision; "" = people go on with it, and no worker."""
 KEY_HOLDERS = {"node": "catalog.fleet.holder_refusal"}
 """Kind of principal → who knows whether such a holder may lease keys now; kinds that are not here need no leave."""
 CELERY_BROKER_URL = VALKEY_URL

@@ -54,7 +54,7 @@ n.nspname = 'public' AND c.relkind IN ('r', 'p') AND NOT c.relispartition
   AND NOT EXISTS (
         SELECT FROM pg_policy p WHERE p.polrelid = c.oid AND NOT p.polpermissive AND p.polcmd::text IN (x.cmd, '*')
           AND coalesce(pg_get_expr(p.polqual, p.polrelid), pg_get_expr(p.polwithcheck, p.polrelid))
-              ~ 'tenant_(now|readable)\(\)')
+              ~ 'tenant_(readable\(\)|sees\((true|false)\))')
 GROUP BY c.relname ORDER BY 1
 
 -- name: open

@@ -83,13 +83,13 @@ class Migration(migrations.Migration):
                 ('created_at', models.DateTimeField()),
                 ('adapter', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to='tenants.adapter')),
                 ('model', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to='tenants.model')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='namespaces', to='tenants.tenant')),
+                ('tenant', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='namespaces', to='tenants.tenant')),
             ],
         ),
         migrations.AddField(
             model_name='model',
             name='tenant',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to='tenants.tenant'),
+            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, to='tenants.tenant'),
         ),
         migrations.CreateModel(
             name='KeyLease',
@@ -101,7 +101,7 @@ class Migration(migrations.Migration):
                 ('granted_at', models.DateTimeField()),
                 ('until', models.DateTimeField()),
                 ('namespace', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to='tenants.namespace')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to='tenants.tenant')),
+                ('tenant', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, to='tenants.tenant')),
             ],
         ),
         migrations.CreateModel(
@@ -112,7 +112,7 @@ class Migration(migrations.Migration):
                 ('min_gen', models.BigIntegerField()),
                 ('at', models.DateTimeField()),
                 ('namespace', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to='tenants.namespace')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to='tenants.tenant')),
+                ('tenant', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, to='tenants.tenant')),
             ],
         ),
         migrations.CreateModel(
@@ -123,7 +123,7 @@ class Migration(migrations.Migration):
                 ('holder', models.CharField(max_length=64)),
                 ('seq', models.BigIntegerField()),
                 ('at', models.DateTimeField()),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to='tenants.tenant')),
+                ('tenant', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, to='tenants.tenant')),
             ],
         ),
         migrations.CreateModel(
@@ -136,13 +136,13 @@ class Migration(migrations.Migration):
                 ('state', models.CharField(default='open', max_length=16)),
                 ('created_at', models.DateTimeField()),
                 ('model', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='epochs', to='tenants.model')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to='tenants.tenant')),
+                ('tenant', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, to='tenants.tenant')),
             ],
         ),
         migrations.AddField(
             model_name='adapter',
             name='tenant',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to='tenants.tenant'),
+            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, to='tenants.tenant'),
         ),
         migrations.CreateModel(
             name='User',
@@ -179,7 +179,7 @@ class Migration(migrations.Migration):
                 ('last_used_at', models.DateTimeField(null=True)),
                 ('used_at', models.DateTimeField(null=True)),
                 ('revoked_at', models.DateTimeField(null=True)),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to='tenants.tenant')),
+                ('tenant', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, to='tenants.tenant')),
                 ('user', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to=settings.AUTH_USER_MODEL)),
             ],
         ),

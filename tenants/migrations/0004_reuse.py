@@ -28,7 +28,9 @@ def fill(apps, editor):
 
 
 def tenant():
-    return models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to="tenants.tenant")
+    return models.ForeignKey(
+        db_index=False, on_delete=django.db.models.deletion.PROTECT, to="tenants.tenant"
+    )  # the primary key begins with it
 
 
 def uuid_key():

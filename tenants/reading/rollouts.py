@@ -50,6 +50,11 @@ class RolloutView(msgspec.Struct, frozen=True):
     measured: list[Point]
     measured_peak_bytes: int | None
 
+    @property
+    def tag(self) -> str:
+        """As `rollout_tag` of the same rows."""
+        return rollout_etag(self.shares, self.horizon_seconds, self.version)
+
 
 def rollout_etag(shares: Mapping[str, int], horizon_seconds: int, version: int) -> str:
     """The ETag over what PUT sets; bytes come and go without changing it."""

@@ -6,6 +6,7 @@ from uuid import UUID
 from django.db import transaction
 
 from audit.services import record
+from audit.standing import need_log
 from kvconsole.infra.access import Principal, plane
 from kvconsole.infra.rest import Problem
 from tenants.models import Namespace, Tenant
@@ -23,9 +24,10 @@ def tenant_close(*, tenant: UUID, actor: Principal | None, now: datetime) -> Non
     Whoever calls has made sure that it holds nothing.
 
     Raises:
-        Problem: not-found: there is no such tenant, or it is closed already.
+        Problem: not-found: there is no such tenant, or it is closed already; audit-unavailable.
     """
     with transaction.atomic(using=plane()):
+        need_log()
         sharing_lock(tenant)
         row = Tenant.objects.select_for_update().filter(id=tenant).exclude(state=CLOSED).first()
         if row is None:

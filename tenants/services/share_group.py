@@ -16,6 +16,7 @@ from django.db import IntegrityError, transaction
 
 from audit.approvals import approval_of, approval_request, approval_settle, approval_withdraw
 from audit.services import record
+from audit.standing import hindrance, need_log
 from kvconsole.infra.access import FLEET_PLANE, Principal, plane, system
 from kvconsole.infra.rest import Problem, add_codes
 from kvcore.leaf import APPROVAL
@@ -158,7 +159,7 @@ def share_group_approve(*, group_id: UUID, actor: Principal, now: datetime | Non
 
     Raises:
         Problem: as `approval_settle`, share-group-inactive, or share-group-incompatible (its tenants have changed
-            since); nothing was decided.
+            since), or audit-unavailable; nothing was decided.
     """
     return _decide(group_id, True, actor, now or datetime.now(UTC), "")
 
@@ -182,6 +183,7 @@ def _decide(group_id: UUID, approve: bool, actor: Principal, now: datetime, reas
         if group.state != "awaiting_approval":
             raise Problem("share-group-inactive")
         if approve:
+            need_log()
             _recheck(group)
         _apply(group, "approved" if approve else "denied", actor, str(approval.id), actor.subject, reason, now)
     return group
@@ -266,6 +268,8 @@ def decision_apply(*, group_id: UUID, now: datetime) -> bool:
             return False
         if approval.state in ("approved", "denied"):
             if approval.decided_by in ("", group.requested_by):  # nobody's decision, or not a second person's
+                return False
+            if approval.state == "approved" and hindrance():  # it widens who shares: later
                 return False
             if approval.state == "approved" and (why := _unfit(group)):
                 _end(group, "revoked", SWEEPER, now, {"reason": why})

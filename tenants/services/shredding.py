@@ -7,6 +7,7 @@ from django.db import transaction
 
 from audit.drafts import forget_keys
 from audit.services import record
+from audit.standing import need_log
 from kvconsole.infra.access import Principal, plane
 from kvconsole.infra.keystore import PERIOD_SECONDS, keystore, subject_names
 from kvconsole.infra.rest import Problem
@@ -30,10 +31,11 @@ def person_shred(*, user_id: UUID, actor: Principal, now: datetime | None = None
         How many keys there were.
 
     Raises:
-        Problem: as `person_remove`; conflict: a service account, which is no person.
+        Problem: as `person_remove`; conflict: a service account, which is no person; audit-unavailable.
     """
     at = now or datetime.now(UTC)
     with transaction.atomic(using=plane()):
+        need_log()
         user = User.objects.select_for_update(no_key=True).defer("password", "lookalike").filter(id=user_id).first()
         if user is None or (actor.tenant_id is not None and user.tenant_id != actor.tenant_id):
             raise Problem("not-found")

@@ -6,9 +6,10 @@ from typing import Any
 from django.db import transaction
 
 from audit.services import record
+from audit.standing import need_log
 from kvconsole.infra.access import Principal, plane
 from kvconsole.infra.rest import Problem
-from tenants.constants import ERASURE_SCOPES
+from tenants.constants import ERASURE_SCOPES, ISOLATIONS
 from tenants.models import Namespace, ShareMember, Tenant
 from tenants.services import resolved
 from tenants.services.identity import check_tenant
@@ -37,7 +38,8 @@ def tenant_change(
         unless: asked with the locked row; true = it is not what the caller saw.
 
     Raises:
-        Problem: not-found, etag-mismatch, validation-failed or share-group-incompatible; nothing was changed.
+        Problem: not-found, etag-mismatch, validation-failed, share-group-incompatible or, where the tenant would be
+            kept apart less than before, audit-unavailable; nothing was changed.
     """
     with transaction.atomic(using=plane()):
         tenant = Tenant.objects.select_for_update().filter(slug=slug).first()
@@ -46,6 +48,8 @@ def tenant_change(
         if unless(tenant):
             raise Problem("etag-mismatch")
         before = {f: getattr(tenant, f) for f in CHANGEABLE if f in changes and getattr(tenant, f) != changes[f]}
+        if _widens(before, changes):
+            need_log()
         for name in before:
             setattr(tenant, name, changes[name])
         check_tenant(tenant)
@@ -59,6 +63,14 @@ def tenant_change(
         if "erasure_scope" in before:
             _fence_mixed(tenant, before["erasure_scope"], actor)
     return tenant
+
+
+def _widens(before: Mapping[str, Any], changes: Mapping[str, Any]) -> bool:
+    """Whether the tenant is kept apart less: from others, in its region, or its parts from each other."""
+    order = {"isolation": ISOLATIONS, "erasure_scope": ERASURE_SCOPES}
+    less = [n for n in order.keys() & before.keys() if changes[n] in order[n]
+            and order[n].index(changes[n]) < order[n].index(before[n])]  # fmt: skip
+    return bool(less) or bool(before.get("residency"))
 
 
 def _require_unshared(tenant: Tenant, changed: list[str]) -> None:

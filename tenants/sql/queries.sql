@@ -1,6 +1,6 @@
 -- name: lookup
 -- Who is behind a log-in name, a session's user or a token; the function is the only one that sees all tenants.
-SELECT * FROM tenants_lookup(%s, %s, %s)
+SELECT tenants_lookup(%s, %s, %s)
 
 -- name: invited
 -- Those of these people who have an invitation that is open. Index: tenants_token_holder.

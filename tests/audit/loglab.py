@@ -109,14 +109,19 @@ class Log:
         return self.rows("SELECT count(*) FROM audit_event WHERE event_type = %s", kind)[0][0]
 
 
-@contextlib.contextmanager
-def as_sequencer(database) -> Iterator[None]:
+def as_sequencer(database) -> contextlib.AbstractContextManager[None]:
     """Django's default connection is that of the sequencer's process, to this database."""
+    return as_role(database, "seq")
+
+
+@contextlib.contextmanager
+def as_role(database, role: str) -> Iterator[None]:
+    """Django's default connection is one of this role, to this database."""
     from django.conf import settings
     from django.db import connections
 
-    place = {"HOST": "127.0.0.1", "PORT": str(database.postgres.port), "NAME": database.name, "USER": "kv_seq",
-             "PASSWORD": database.postgres.passwords["seq"]}  # fmt: skip
+    place = {"HOST": "127.0.0.1", "PORT": str(database.postgres.port), "NAME": database.name, "USER": f"kv_{role}",
+             "PASSWORD": database.postgres.passwords[role]}  # fmt: skip
     before = {key: connections.settings["default"].get(key) for key in place}
     names = {"DB_HOST": "127.0.0.1", "DB_PORT": place["PORT"], "DB_NAME": place["NAME"]}
     kept = {name: getattr(settings, name) for name in names}

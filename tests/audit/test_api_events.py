@@ -47,6 +47,14 @@ def test_each_search_is_one_event_that_says_what_was_asked():
     assert searches() == before + 2
 
 
+def test_whose_events_were_searched_is_kept_without_the_name_that_was_typed():
+    call, ada = Person("auditor"), Person("viewer").user
+    for typed, kept in ((ada.username, f"user:{ada.id}"), ("Ada-Nobody", "nobody:unknown")):
+        assert call.get(f"/audit/events?actor={typed}").status_code == 200
+        (one,) = call.get("/audit/events?action=log.searched&limit=1").json()["items"]
+        assert one["pii"] == {"filters": {"actor": kept}}
+
+
 def test_pages_go_on_with_their_cursors():
     events = told(5, object_id="paged")
     call = Person("auditor")

@@ -1,14 +1,16 @@
 """What an event's bytes are made of before it is written."""
 
 import json
+import time
 import uuid
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
-from audit.drafts import MOST_BYTES, Draft, EventRefused
+from audit.drafts import MOST_BYTES, Draft, EventRefused, actor_ref, forget_keys, tenant_ref
 from audit.registry import TYPES
 from kvconsole.infra.access import system
+from kvconsole.infra.keystore import rehearsal
 from kvconsole.infra.sql import PLATFORM
 from kvcore.leaf import PII, body_hash
 
@@ -46,3 +48,17 @@ def test_personal_data_of_parts_is_sealed_with_the_events():
 def test_a_body_has_an_end():
     with pytest.raises(EventRefused):
         draft(data={"note": "x" * MOST_BYTES}).columns()
+
+
+def test_names_of_a_rehearsal_are_not_remembered():
+    tenant, subject, now = uuid.uuid4(), f"user:{uuid.uuid4()}", time.time()
+    with rehearsal():
+        rehearsed = tenant_ref(tenant), actor_ref(subject, now=now)
+        assert (tenant_ref(tenant), actor_ref(subject, now=now)) == rehearsed
+    made = tenant_ref(tenant), actor_ref(subject, now=now)
+    assert made[0] != rehearsed[0]
+    assert made[1] != rehearsed[1]
+    with rehearsal():
+        assert (tenant_ref(tenant), actor_ref(subject, now=now)) == made
+    forget_keys()
+    assert (tenant_ref(tenant), actor_ref(subject, now=now)) == made

@@ -12,7 +12,10 @@ import pytest
 from audit.disclosure import Disclosed
 from audit.export import bundle, jsonl, parquet, parts
 from audit.export.select import Selection
+from audit.verifier import kvc_verify
 from tests.audit.export.test_csvrows import a_record
+from tests.audit.verifier.bundles import build
+from tests.audit.verifier.checking import LOG, checked
 
 
 def test_a_part_is_the_same_whoever_goes_on_with_it(tmp_path):
@@ -51,8 +54,47 @@ def test_the_zip_is_what_python_writes_and_its_headers_are_as_described(tmp_path
     assert not (tmp_path / "b.part").exists()
 
 
-def test_nothing_reaches_four_gibibytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "LIMIT", 50)
+def big(tmp_path, name="big.zip", limit=2000):
+    """A bundle that is zip64 from `limit` bytes on."""
+    made = build(LOG, deflate=())
+    path = tmp_path / name
+    parts.write_zip(path, [parts.stored(*one) for one in made["files"].items()], limit=limit)
+    return path
+
+
+def test_what_is_large_is_zip64_in_one_form_that_the_verifier_reads(tmp_path, monkeypatch):
+    path = big(tmp_path)
+    raw = path.read_bytes()
+    assert raw == big(tmp_path, "again.zip").read_bytes()
+    assert raw.count(b"PK\x06\x06") == raw.count(b"PK\x06\x07") == 1
+    with zipfile.ZipFile(path) as found:
+        assert found.testzip() is None
+        sizes = {i.filename: i.file_size for i in found.infolist()}
+    assert sizes["events.jsonl"] > 2000 > sizes["checkpoint"], "some are, and some are not"
+    refused = checked(path)
+    assert (refused["verdict"], refused["problems"][0]["code"]) == ("invalid", "zip"), "small ones never are zip64"
+    monkeypatch.setattr(kvc_verify, "BIG", 2000)
+    assert checked(path)["verdict"] == "valid"
+    monkeypatch.setattr(kvc_verify, "BIG", max(sizes.values()) + 1)
+    assert checked(big(tmp_path, "one.zip", kvc_verify.BIG))["verdict"] == "valid", "only places are far"
+
+
+def test_no_byte_of_the_headers_of_zip64_can_be_another(tmp_path, monkeypatch):
+    path = big(tmp_path)
+    monkeypatch.setattr(kvc_verify, "BIG", 2000)
+    raw, here = path.read_bytes(), tmp_path / "mutant.zip"
+    begin = struct.unpack("<Q", raw[raw.rindex(b"PK\x06\x06") + 48 :][:8])[0]
+    for at in [*range(60), *range(begin, len(raw), 3)]:
+        spoiled = bytearray(raw)
+        spoiled[at] ^= 1 << at % 8
+        assert checked(here, bytes(spoiled))["verdict"] in ("invalid", "malformed"), at
+    assert checked(here, raw[:-1])["verdict"] == "invalid"
+
+
+def test_nothing_is_larger_than_the_verifier_takes(tmp_path, monkeypatch):
+    assert parts.MOST == kvc_verify.MOST_UNPACKED
+    assert parts.LIMIT == kvc_verify.BIG
+    monkeypatch.setattr(parts, "MOST", 50)
     with pytest.raises(parts.TooLarge):
         parts.write_zip(tmp_path / "b.zip", [parts.stored("a", b"x" * 60)])
     assert list(tmp_path.iterdir()) == []

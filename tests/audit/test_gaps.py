@@ -1,5 +1,7 @@
 """The gap finder: what is missing is named, with the first index that shows it; what is only late is not."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,8 @@ from hypothesis import strategies as st
 from audit import gaps
 from audit.gaps import Hole, Tally
 
-GAP, DIVERGENCE = 0x0F02, 0x0F03
+GAP, DIVERGENCE, SETTLED = 0x0F02, 0x0F03, 0x0F08
+REQUEUE = "INSERT INTO audit_pending (event, time_us) SELECT id, time_us FROM audit_event WHERE id = %s RETURNING 1"
 
 
 def test_numbers_without_a_gap():
@@ -89,3 +92,62 @@ def test_an_event_taken_out_of_the_queue(log):
     gaps.look()
     assert ("event-unsealed", None) in log.findings()
     assert log.told(DIVERGENCE) == 1
+
+
+def test_what_comes_late_closes_its_gap_with_when_it_was_seen(log):
+    log.events(5)
+    log.seal()
+    ids = log.events(3)
+    held = [f"DELETE FROM audit_pending WHERE event = {ids[1]}"]
+    log.attack(*held)
+    log.seal()
+    gaps.look()
+    assert sorted(kind for kind, _ in log.findings()) == ["event-unsealed", "producer-gap"]
+    gaps.look()
+    log.rows(REQUEUE, ids[1])
+    assert gaps.look() == 0
+    assert log.findings() == [], "it is on its way"
+    log.seal()
+    assert gaps.look() == 0
+    closed = log.rows("SELECT kind, at < seen_at, resolved_at >= seen_at FROM audit_finding ORDER BY kind")
+    assert closed == [("event-unsealed", True, True), ("producer-gap", True, True)], "they stay readable"
+    bodies = log.rows("SELECT body FROM audit_event WHERE event_type = %s", SETTLED)
+    told = [json.loads(bytes(body))["data"] for (body,) in bodies]
+    assert {(t["kind"], t["reason"]) for t in told} == {("event-unsealed", "sealed"), ("producer-gap", "came-late")}
+    assert all(t["first_seen"] < t["last_seen"] for t in told)
+
+
+def test_a_gap_that_shrinks_is_another_one_and_one_that_stays_is_not_closed(log):
+    log.events(5)
+    log.seal()
+    ids = log.events(4)
+    log.attack(
+        f"DELETE FROM audit_event WHERE id = {ids[1]}", f"DELETE FROM audit_pending WHERE event = ANY(ARRAY{ids[1:3]})"
+    )
+    log.seal()
+    gaps.look()
+    log.rows(REQUEUE, ids[2])
+    log.seal()
+    gaps.look()
+    gaps.look()
+    assert [kind for kind, _ in log.findings()] == ["producer-gap"]
+    assert log.told(GAP) == 1
+
+
+def test_every_event_is_looked_for_in_turn_also_one_that_is_committed_behind_the_turn(log, monkeypatch):
+    monkeypatch.setattr(gaps, "RECENT", 2)
+    monkeypatch.setattr(gaps, "IN_TURN", 10)
+    ids = log.events(12) + log.events(15) + log.events(12)
+    log.seal()
+    turns = []
+    for _ in range(3):
+        assert gaps.look() == 0
+        turns += log.rows("SELECT next FROM audit_walk WHERE name = 'events'")
+    assert turns[0] < turns[1] < turns[2]
+    log.attack(f"DELETE FROM audit_leaf WHERE event = {ids[3]}")
+    found = 0
+    for _ in range(5):
+        found += gaps.look()
+    assert found >= 1
+    assert ("event-unsealed", None) in log.findings()
+    assert log.rows("SELECT done_at IS NOT NULL FROM audit_walk WHERE name = 'events'") == [(True,)]

@@ -90,10 +90,6 @@ def test_a_large_body_is_hashed_as_well(log, scrubber):
     id_ = log.event(b'{"x":"' + b"b" * 9000 + b'"}')
     log.seal()
     assert scrubber.round().divergences == 0
-    log.attack(
-        "ALTER TABLE audit_event DROP CONSTRAINT IF EXISTS audit_event_body",
-        "ALTER TABLE audit_event DROP CONSTRAINT IF EXISTS audit_event_check",
-        f"UPDATE audit_event SET body = set_byte(body, 5000, 99) WHERE id = {id_}",
-    )
+    log.attack(f"UPDATE audit_event SET body = set_byte(body, 5000, 99) WHERE id = {id_}")
     assert scrubber.round().first_divergent == 1
     assert log.findings() == [("body", 1)]

@@ -77,3 +77,10 @@ def test_a_frontier_grows_by_whole_subtrees():
             one.append(leaf)
         tiles.push(other, 8, plain(8, at // 256))
         assert (one.size, one.pack(), one.root()) == (other.size, other.pack(), other.root())
+
+
+def test_hashes_of_leaves_side_by_side():
+    leaves = [hashlib.sha512(b"%d" % i).digest() + bytes(84) for i in range(5)]
+    assert tiles.leaf_hashes(b"".join(leaves)) == [proofs.leaf_hash(one) for one in leaves]
+    assert tiles.leaf_hashes(b"".join(leaves)[:-1]) == [proofs.leaf_hash(one) for one in leaves[:-1]]
+    assert tiles.leaf_hashes(b"") == []

@@ -1,7 +1,6 @@
 """Reads of the log: its tree, its state, and where a tenant's own events are."""
 
 import uuid
-from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -49,7 +48,6 @@ def test_the_state_of_an_empty_log(log):
     assert (state.size, state.sequenced_at, state.signed_size, state.pending, state.findings) == (0, None, 0, 0, 0)
     assert (state.signer, state.witness, state.oldest_pending_seconds) == ("away", "none", 0.0)
     assert tree.checkpoint_latest() is None
-    assert tree.delay_seconds() == 0.0
 
 
 def test_the_state_says_what_waits_and_what_is_not_signed(log):
@@ -58,10 +56,7 @@ def test_the_state_says_what_waits_and_what_is_not_signed(log):
     log.seal()
     state = tree.log_state()
     assert (state.size, state.pending, state.signed_size) == (3, 0, 0)
-    later = datetime.now(UTC) + timedelta(seconds=90)
-    assert tree.delay_seconds(later) > 89
     log.rows("UPDATE audit_signing SET size = 3, note = 'n', signed_at = now(), signer = 'ok' RETURNING size")
-    assert tree.delay_seconds(later) == 0.0
     found = tree.checkpoint_latest()
     assert (found.size, found.note) == (3, "n")
 

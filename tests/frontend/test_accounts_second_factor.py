@@ -56,6 +56,17 @@ def test_people_without_roles_of_the_fleet_need_none(browser, roles):
     assert browser.api().status_code == 200
 
 
+def test_people_of_tenants_need_one_where_the_site_asks_them_too(browser, settings):
+    settings.REQUIRE_TENANTS_SECOND_FACTOR = True
+    tenant = a_tenant()
+    browser.log_in(a_user(roles=["tenant-member"], tenant=tenant))
+    assert browser.api("me").json()["code"] == "second-factor-needed"
+    assert browser.get(f"/t/{tenant.slug}").url == "/account"
+    secret = browser.get("/account/totp").context["form"].secret
+    browser.post("/account/totp", {"code": code_of(secret, -1)})
+    assert browser.get(f"/t/{tenant.slug}").status_code == 200
+
+
 def test_where_the_site_does_not_ask_for_one_nobody_needs_one(browser, settings):
     settings.REQUIRE_SECOND_FACTOR = False
     browser.log_in(a_user(roles=["operator"]))

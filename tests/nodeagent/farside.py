@@ -143,9 +143,9 @@ class FarSide:
         )
         return seal("command", Command(**fields | more), (key or self.key).sign, self.public)
 
-    def believed(self, source: str) -> set[tuple[str, bytes, int, bytes]]:
+    def believed(self, source: str, rank: int = 0) -> set[tuple[str, bytes, int, bytes]]:
         with self.lock:
-            got = self.sources.get((source, 0))
+            got = self.sources.get((source, rank))
             return {(p.tier, p.ns, p.gen, p.key) for p in got.places} if got else set()
 
     # What the agent sees

@@ -104,6 +104,35 @@ def test_frames_arrive_and_quiet_sources_beat(far, source):
     run(go())
 
 
+def test_several_ranks_are_told_of_before_anything_of_them_and_again_to_a_writer_that_asks(far):
+    first, second = Source(0), Source(1)
+
+    async def go():
+        real, heard = far.frame, []
+
+        def frame(body):
+            heard.append(len(far.beats))
+            return real(body)
+
+        far.frame = frame
+        second.add()
+        async with sending(far, first.box, second.box) as sender:
+            await until(lambda: second.box.idle)
+            assert heard[0] >= 1
+            assert far.beats[0].ranks == {"s": 2}
+            far.status, far.problem = 422, "wrong-dp-rank"
+            second.add()
+            await until(lambda: sender.counts["refused_wrong-dp-rank"] == 1)
+            await asyncio.sleep(0.3)
+            assert sender.counts["refused_wrong-dp-rank"] == 1, "it was sent again before the ranks were"
+            far.status = 200
+            await until(lambda: second.box.idle)
+            assert far.believed("s", 1) == second.held
+            assert not far.counts["inventories"], "nothing was given up for it"
+
+    run(go())
+
+
 def test_gaps_are_rewound(far, source):
     async def go():
         async with sending(far, source.box) as sender:

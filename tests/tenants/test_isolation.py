@@ -146,11 +146,32 @@ def test_an_old_seal_opens_no_new_transaction(two, monkeypatch):
         assert c.execute("SELECT count(*) FROM tenants_namespace").fetchone() == (1,)
 
 
+PAGES = {
+    "tenants_token": "id", "tenants_model": "name, id", "tenants_namespace": "id", "tenants_fenceentry": "seq",
+    "tenants_adapter": "id",
+}  # fmt: skip
+
+
+@committed
+@pytest.mark.parametrize("table", PAGES)
+def test_a_page_asks_for_the_seal_once(two, table):
+    """Each look at the seal costs as much as reading some twenty rows."""
+    mine, _ = two
+    with sql.connect("tenant", autocommit=False) as c:
+        sql.enter(c, mine.id)
+        plan = c.execute(f"EXPLAIN SELECT tenant_id FROM {table} ORDER BY {PAGES[table]} LIMIT 50").fetchall()
+    lines = "\n".join(line for (line,) in plan)
+    assert lines.count("InitPlan") == lines.count("InitPlan 1") > 0, lines
+    assert "SubPlan" not in lines, lines
+
+
 REACHES = (
     "SELECT key FROM tenant_seal", "SELECT inner_key FROM tenant_seal", "SELECT * FROM tenant_seal",
     "UPDATE tenant_seal SET key = key", "COPY tenant_seal TO STDOUT", "SET track_activities = on",
+    "CREATE OR REPLACE FUNCTION tenant_readable() RETURNS uuid[] LANGUAGE sql AS 'SELECT NULL::uuid[]'",
     "CREATE OR REPLACE FUNCTION tenant_now() RETURNS uuid LANGUAGE sql AS 'SELECT NULL::uuid'",
-    "ALTER FUNCTION tenant_now() SECURITY INVOKER", "CREATE SCHEMA mine", "SET ROLE kv_owner",
+    "ALTER FUNCTION tenant_readable() SECURITY INVOKER", "ALTER FUNCTION tenant_sees(boolean) SECURITY INVOKER",
+    "CREATE SCHEMA mine", "SET ROLE kv_owner",
 )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ class Command(BaseCommand):
         )
         parser.add_argument("--adopt", metavar="FILE", help="the state is lost: take it from this checkpoint; end")
         parser.add_argument(
-            "--new-epoch", type=arguments.said, metavar="REASON", help="go on under a new key and name, and end"
+            "--new-epoch", metavar="FILE", help="go on under a new key and name, as two people agreed; end"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -65,7 +65,8 @@ class Command(BaseCommand):
             self.stdout.write(f"{state.origin} stands at {state.head.size}")
             return True
         if options["new_epoch"] is not None:
-            self.stdout.write(setup.new_epoch(files, held, reason=options["new_epoch"], now=time.time())[1])
+            order = Path(options["new_epoch"]).read_bytes()
+            self.stdout.write(setup.new_epoch(files, held, order, now=time.time()).record)
             return True
         if options["init"] or os.environ.get("KVC_ENV", "dev") != "prod":
             domain = urlsplit(settings.CONSOLE_URL).hostname or "console"

@@ -1,4 +1,7 @@
-"""Processes in an attacker's hands: all that web, worker, ingest and beat know signs nothing destructive."""
+"""Processes in an attacker's hands: an approved order serves for nothing else, and what the signer said for no proof.
+
+With all that the real processes have: `tests/accept/test_audit_attackers.py`.
+"""
 
 import itertools
 import time
@@ -58,26 +61,6 @@ def test_a_process_that_writes_events_is_told_nothing_that_signs_heads(site):
         assert not private & set(site.env(name).values()), name
     assert not [name for name, one in PROGRAMS.items() if {"KVC_SIGNER_TOKEN", "KVC_SIGNER_LOG_TOKEN"} <= {*one.secrets}
                 and name != "signer"], "nobody has both"  # fmt: skip
-
-
-def test_all_that_web_and_worker_know_signs_nothing_destructive(site, running):
-    now, honest = time.time(), Log().fill(20)
-    keeper = site.env("signer")["KVC_SIGNER_LOG_TOKEN"]
-    assert running.ask("/v1/checkpoint", honest.head(0), keeper)[0] == 200
-    forged = Log().fill(20)
-    order, approval = an_order(forged, now)
-    attempts = [request(forged, order, approval), request(forged, order, None)]
-    attempts += [attempts[0] | {"size": size} for size in (20, forged.size)]
-    attempts += [{"command": attempts[0]["command"]}, attempts[0]["command"]]
-    loot = {value for name in TAKEN for value in site.env(name).values() if value.isascii() and "\n" not in value}
-    loot |= {"", running.ask("/v1/public-keys", None, site.env("web")["KVC_SIGNER_TOKEN"])[1]["log"]}
-    for token in loot:
-        assert running.ask("/v1/checkpoint", forged.head(20), token)[0] in (401, 403)
-        for attempt in attempts:
-            assert running.ask("/v1/sign", attempt, token)[0] in (401, 403, 409)
-    assert running.ask("/v1/public-keys", None, keeper)[1]["size"] == 20
-    assert running.ask("/v1/checkpoint", forged.head(20), keeper)[0] == 200, "for who keeps the log"
-    assert running.ask("/v1/sign", attempts[0], site.env("worker")["KVC_SIGNER_TOKEN"])[0] == 200, "then it is logged"
 
 
 def test_an_order_that_was_approved_serves_for_nothing_else(site, running):

@@ -43,6 +43,19 @@ def test_with_much_risk_a_second_person_must_be_in_the_log_too():
     assert asked({"risk": "R3"}, {}) == "approval-of-another-order", "an order that names no approval has none"
 
 
+@pytest.mark.parametrize("kind", ["erase", "destroy-keys", "zap"])
+def test_what_an_order_says_of_its_own_risk_is_not_believed(kind):
+    told = {"risk": "R0", "kinds": [kind]}
+    assert asked(told, command={"kind": kind}) == "approval-missing"
+    assert asked({"risk": "R2", "kinds": ["purge", kind]}) == "approval-missing", "one of its kinds is enough"
+    named = told | {"approval": APPROVAL}
+    assert asked(named, {"risk": "R0"}, command={"kind": kind}) == "approval-of-another-risk"
+    assert asked(named, {"risk": "R3"}, command={"kind": kind}) is None
+    assert asked({"risk": "R3", "kinds": ["verify"], "approval": APPROVAL}, command={"kind": "verify"}) == (
+        "approval-missing"
+    ), "and it may ask for more"
+
+
 def test_an_order_that_names_an_approval_needs_it_whatever_its_risk():
     assert asked({"risk": "R1", "approval": APPROVAL}) == "approval-missing"
     assert asked({"risk": "R1", "approval": APPROVAL}, {"risk": "R1"}) is None

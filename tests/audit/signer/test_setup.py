@@ -1,5 +1,6 @@
 """How a log begins and begins again; what does not belong together is refused."""
 
+import json
 import stat
 
 import pytest
@@ -8,6 +9,7 @@ from audit.keyfiles import KeyFileRefused, key_file, public_bytes, verify
 from audit.signer import setup
 from audit.signer.state import StateFile, StateRefused
 from kvcore import notes
+from kvcore.epochs import record_parse
 from kvcore.notes import VerifierKey
 from tests.audit.signer.making import NOW, ORIGIN, Log, a_signer, files, signed_up_to
 
@@ -98,34 +100,94 @@ def test_it_is_not_taken_from_anything_else(place, spoil, tmp_path_factory):
     held.close()
 
 
-def test_a_new_epoch_has_a_new_key_and_name_and_both_keys_say_so(place):
-    directory, _ = place
+def order(size=4, **change):
+    """What two people agreed: the first leaves of `LOG`, as its key signed them, are kept."""
+    kept = {"size": size, "root": LOG.root(size).hex(), "note": change.pop("note", "")}
+    found = {"v": 1, "origin": ORIGIN, "reason": "restore", "approval": "01a22c14-8067-731b-9701-94e98a5d88ad",
+             "approvers": ["ab" * 16, "cd" * 16], "kept": kept, **change}  # fmt: skip
+    return json.dumps(found).encode()
+
+
+@pytest.fixture
+def early(tmp_path):
+    """A signer that signed seven leaves, and the note of the first four."""
+    signer = a_signer(tmp_path)
+    note = signed_up_to(signer, LOG, 4)
+    signed_up_to(signer, LOG, 7)
+    signer.held.close()
+    return tmp_path, note
+
+
+def test_a_new_epoch_has_a_new_key_and_name_and_both_keys_say_so(early):
+    directory, note = early
     where, held = opened(directory)
     old = public_bytes(key_file(where.log))
     command = where.command.read_bytes()
-    state, record = setup.new_epoch(where, held, reason="restored from a backup", now=NOW)
+    state = setup.new_epoch(where, held, order(note=note), now=NOW)
     assert (state.origin, state.head.size) == ("console.example/log/eu/2", 0)
     assert state.key != old
     for name, public in ((ORIGIN, old), (state.origin, state.key)):
-        text = notes.note_open(record, [VerifierKey(name, notes.ED25519, public)], verify).text
-    assert text.split("\n") == [
-        "kvconsole/epoch/v1", f"old {ORIGIN} 7 {LOG.root(7).hex()}",
-        f"new {VerifierKey(state.origin, notes.ED25519, state.key).text}", "at 2026-05-28T20:26:40Z",
-        "restored from a backup", "",
-    ]  # fmt: skip
-    assert (directory / "state.json.epoch-2.note").read_text() == record
+        notes.note_open(state.record, [VerifierKey(name, notes.ED25519, public)], verify)
+    said = record_parse(state.record)
+    assert (said.old_origin, said.old_size, said.old_root) == (ORIGIN, 7, LOG.root(7))
+    assert (said.kept, said.kept_root, said.at) == (4, LOG.root(4), "2026-05-28T20:26:40Z")
+    assert (said.origin, said.reason, said.approvers) == (state.origin, "restore", ("ab" * 16, "cd" * 16))
+    assert (directory / "state.json.epoch-2.note").read_text() == state.record
     assert public_bytes(key_file(directory / "log.key.1")) == old
     assert where.command.read_bytes() == command
+    assert held.load() == state
+    held.close()
+
+
+def test_what_was_kept_must_be_what_the_key_signed(early):
+    directory, note = early
+    where, held = opened(directory)
+    before = held.load()
+    forged = note.replace("\n4\n", "\n5\n")
+    for raw in (order(), order(note=forged), order(size=5, note=note), order(size=9, note=note), b"{}", b"x"):
+        with pytest.raises(StateRefused):
+            setup.new_epoch(where, held, raw, now=NOW)
+    assert held.load() == before
+    held.close()
+
+
+def test_under_the_new_name_only_a_log_is_signed_that_begins_with_the_record(early):
+    directory, note = early
+    where, held = opened(directory)
+    state = setup.new_epoch(where, held, order(note=note), now=NOW)
     held.close()
     signer = a_signer(directory)
-    assert signed_up_to(signer, LOG, 4).startswith("console.example/log/eu/2\n4\n")
+    log = Log()
+    body = {"action": "log.restored", "data": {"record": state.record}}
+    log.add(body, event_type=0x0F09, flags=32, actor_ref=bytes(16))
+    log.fill(5)
+
+    def asked(log, first):
+        given = {name: getattr(first, name) for name in first.__struct_fields__} if first else None
+        return signer.checkpoint(json.dumps({**log.head(0), "first": given}).encode())
+
+    others = []
+    for change in ({"event_type": 0x0101}, {"flags": 0}):
+        other = Log()
+        other.add(body, **{"event_type": 0x0F09, "flags": 32, "actor_ref": bytes(16), **change})
+        others.append((other, other.evidence(0)))
+    said = Log()
+    said.add({**body, "data": {"record": "another"}}, event_type=0x0F09, flags=32, actor_ref=bytes(16))
+    others += [(LOG, None), (LOG, LOG.evidence(0)), (said, said.evidence(0)), (LOG, log.evidence(0)),
+               (log, log.evidence(1)), (log, None)]  # fmt: skip
+    for other, first in others:
+        assert asked(other, first)[1].get("code") == "epoch-not-begun"
+    status, answer = asked(log, log.evidence(0))
+    assert (status, answer["note"][:27]) == (200, "console.example/log/eu/2\n6\n")
+    log.fill(2)
+    assert signer.checkpoint(json.dumps(log.head(6)).encode())[0] == 200, "and then it only grows"
+    for origin, wanted in ((ORIGIN, 200), (state.origin, 200), ("console.example/log/eu/3", 403), ("x", 403)):
+        assert signer.export(json.dumps({"manifest_sha256": "ab" * 32, "origin": origin}).encode())[0] == wanted
     signer.held.close()
 
 
-@pytest.mark.parametrize("reason", ["", " ", "a\nb"])
-def test_a_new_epoch_needs_a_reason(place, reason):
-    directory, _ = place
-    where, held = opened(directory)
-    with pytest.raises(StateRefused, match="reason"):
-        setup.new_epoch(where, held, reason=reason, now=NOW)
-    held.close()
+@pytest.mark.parametrize("origin", ["a/log/eu/1", "a/log/eu/02", "a/log/eu/0", "b/log/eu/1", "a/log/eu/", "a/log/eu/x"])
+def test_which_names_are_of_one_log(origin):
+    assert setup.is_epoch(origin, "a/log/eu/3") == (origin == "a/log/eu/1")
+    assert setup.is_epoch("a/log/eu/3", "a/log/eu/3")
+    assert not setup.is_epoch("a/log/eu/4", "a/log/eu/3")

@@ -1,10 +1,14 @@
 """Bundles that were tampered with: one bit, a piece left out, two swapped, the end cut off, another log's part."""
 
+import binascii
+import io
 import random
-from collections.abc import Callable, Iterator
+import struct
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tests.audit.verifier.bundles import zipped
+from tests.audit.verifier.bundles import packed
 
 
 class Mutant(NamedTuple):
@@ -68,12 +72,46 @@ def of_bytes(data: bytes, count: int, seed: int) -> Iterator[Mutant]:
         yield supply.choice(BYTES)(data, supply)
 
 
-def of_parts(bundle: dict, other: dict, count: int, seed: int) -> Iterator[Mutant]:
-    """Mutants that are whole zips: a file is changed, left out, added, or taken from another log's bundle."""
+class Bundle:
+    """A bundle in parts, and how it is put together again without a flaw that only the zip has."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.raw = data, dict[str, tuple[int, bytes]]()
+        with zipfile.ZipFile(io.BytesIO(data)) as found:
+            self.files = {name: found.read(name) for name in found.namelist()}
+            for one in found.infolist():
+                self.raw[one.filename] = one.compress_type, data[self.start(one) :][: one.compress_size]
+            self.places = {one.filename: (self.start(one), one.compress_size) for one in found.infolist()}
+        assert self.put_together(self.files) == data
+
+    @staticmethod
+    def start(one: zipfile.ZipInfo) -> int:
+        """Where the bytes of a file begin in the zip."""
+        return one.header_offset + 30 + len(one.filename)
+
+    def put_together(self, files: Mapping[str, bytes]) -> bytes:
+        """A zip in the one form that bundles have. Source: docs/bundle.md."""
+        out, directory = b"", b""
+        for name, content in files.items():
+            method, kept = self.raw.get(name, (0, content))
+            if self.files.get(name) != content:
+                kept = packed(content) if method else content
+            head = struct.pack(
+                "<HHHIIIHH", method, 0, 33, binascii.crc32(content), len(kept), len(content), len(name), 0
+            )
+            at = struct.pack("<HHHII", 0, 0, 0, 0o100644 << 16, len(out))
+            directory += b"PK\1\2" + struct.pack("<HHH", 0x314, 20, 0) + head + at + name.encode()
+            out += b"PK\3\4" + struct.pack("<HH", 20, 0) + head + name.encode() + kept
+        count = len(files)
+        return out + directory + struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, count, count, len(directory), len(out), 0)
+
+
+def of_parts(bundle: Bundle, others: Sequence[Mapping[str, bytes]], count: int, seed: int) -> Iterator[Mutant]:
+    """Mutants that are whole zips: a file is changed, left out, added, or taken from another bundle."""
     supply = random.Random(seed)
-    names = list(bundle["files"])
-    for _ in range(count):
-        files, name = dict(bundle["files"]), supply.choice(names)
+    names, made = list(bundle.files), 0
+    while made < count:
+        files, name = dict(bundle.files), supply.choice(names)
         kind = supply.choice(("change", "lines", "leave", "cross", "add", "order"))
         if kind == "change" and files[name]:
             files[name] = supply.choice(BYTES)(files[name], supply).data
@@ -88,10 +126,11 @@ def of_parts(bundle: dict, other: dict, count: int, seed: int) -> Iterator[Mutan
         elif kind == "leave":
             del files[name]
         elif kind == "cross":
-            files[name] = other["files"].get(name, b"")
+            files[name] = supply.choice(others).get(name, b"")
         elif kind == "add":
             files["more.txt"] = b"more"
         else:
             files = dict(supply.sample(list(files.items()), len(files)))
-        if list(files.items()) != list(bundle["files"].items()):
-            yield Mutant(kind, names.index(name), zipped({"files": files, "deflate": bundle["deflate"]}))
+        if list(files.items()) != list(bundle.files.items()):
+            made += 1
+            yield Mutant(kind, names.index(name), bundle.put_together(files))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.audit.verifier.bundles import Event, Log, b64, build, jcs, sample, zipped
+from tests.audit.verifier.bundles import Event, Log, Signer, b64, build, jcs, sample, zipped
 from tests.audit.verifier.checking import LOG, checked, first
 
 
@@ -49,6 +49,15 @@ def test_shredded_data_is_valid_and_disclosed_data_is_checked(tmp_path: Path) ->
         found = checked(tmp_path / "b.zip", zipped(build(LOG, files={"events.jsonl": lines})))
         assert first(found)[:4] == ("invalid", "pii", "events.jsonl", place)
         assert first(found)[5] == "pii"
+
+
+def test_the_logs_own_word_for_the_time_is_no_witness(tmp_path: Path) -> None:
+    own, note = Signer(LOG.origin, LOG.seed, 4), LOG.head(cosign=False)
+    note += own.line(note.partition("\n\n")[0] + "\n", 1_790_000_100)
+    bundle = zipped(build(LOG, files={"checkpoint": note.encode()}))
+    found = checked(tmp_path / "b.zip", bundle, "--quorum", "1", keys=LOG.keys() + own.vkey)
+    assert (found["verdict"], [one["code"] for one in found["reasons"]]) == ("incomplete", ["quorum"])
+    assert found["log"]["witnesses"] == []
 
 
 def test_keys_the_bundle_brings_itself_are_not_enough(tmp_path: Path) -> None:

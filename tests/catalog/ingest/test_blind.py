@@ -93,6 +93,7 @@ def test_a_reason_that_is_none_is_malformed(rig, sim, ns):
 
 def test_what_the_agent_refused_is_counted_and_casts_no_doubt(rig, sim, ns):
     two = Sim(sim.node, name="e", dp_rank=1)
+    rig.send(sim.node, sim.beat(ranks={"e": 2}))
     rig.send(sim.node, sim.frame(add(ns, 1)))
     rig.send(sim.node, two.frame(add(ns, 1)))
     said: list[dict[str, Any]] = [

@@ -103,6 +103,7 @@ def test_an_engine_that_cannot_list_is_never_exact_after_a_loss(rig, planted, ns
 
 def test_a_rank_must_be_named_where_there_are_several(rig, sim, ns):
     two = Sim(sim.node, dp_rank=1)
+    rig.send(sim.node, sim.beat(ranks={"ref": 2}))
     rig.send(sim.node, sim.frame(add(ns, 1)))
     rig.send(sim.node, two.frame(add(ns, 1)))
     nameless = Sim(sim.node, dp_rank=None)
@@ -121,9 +122,15 @@ def test_only_so_many_sources_a_node(rig, node, ns):
         rig.send(node, Sim(node, "s64").frame(add(ns, 1)))
 
 
-@pytest.mark.parametrize(("said", "good", "wrong"), [({"dp_size": 1}, 0, 1), ({"dp_size": 2}, 1, 2), ({}, 1023, 1024)])
-def test_a_rank_that_the_source_does_not_have_is_refused(rig, planted, ns, said, good, wrong):
-    node = plant_node(planted, "ranked", engine=said)
+@pytest.mark.parametrize(
+    ("enrolled", "beaten", "good", "wrong"),
+    [(1, 0, 0, 1), (2, 0, 1, 2), (0, 0, 0, 1), (0, 4, 3, 4), (0, 1024, 1023, 1024), (2, 4, 1, 2)],
+)
+def test_a_rank_that_the_source_does_not_have_is_refused(rig, planted, ns, enrolled, beaten, good, wrong):
+    """What was said at enrolment counts, else what a heartbeat said of this source; who said nothing has rank 0."""
+    node = plant_node(planted, "ranked", engine={"dp_size": enrolled} if enrolled else {})
+    if beaten:
+        rig.send(node, Sim(node).beat(ranks={"ref": beaten}))
     rig.send(node, Sim(node, dp_rank=good).frame(add(ns, 1)))
     for sim in (Sim(node, dp_rank=wrong), Sim(node, "other", wrong)):
         with pytest.raises(Refused, match="wrong-dp-rank"):

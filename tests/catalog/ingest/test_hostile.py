@@ -33,6 +33,8 @@ def test_names_are_refused_wherever_they_stand(text):
             with pytest.raises(Refused, match="malformed-frame"):
                 decode_inventory(pack(message | {field: text}))
     with pytest.raises(Refused, match="malformed-frame"):
+        decode_heartbeat(pack(beat | {"ranks": {text: 2}}))
+    with pytest.raises(Refused, match="malformed-frame"):
         decode_inventory(pack(page | {"inventory": text}))
     line = [bytes(32), 1, 0, text, 1, 1, 1]
     with pytest.raises(Refused, match="malformed-frame"):

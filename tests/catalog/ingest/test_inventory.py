@@ -74,6 +74,11 @@ def test_heartbeats():
         decode_heartbeat(encode({"sources": [at]}))
     with pytest.raises(Refused, match="frame-too-large"):
         decode_heartbeat(encode({"sources": [{**at, "boot": "b"}] * 2000}))
+    with pytest.raises(Refused, match="frame-too-large"):
+        decode_heartbeat(encode(s.beat(ranks={f"s{i}": 1 for i in range(65)})))
+    for count in (0, -1, 1025, 2**62):
+        with pytest.raises(Refused, match="wrong-dp-rank"):
+            decode_heartbeat(encode(s.beat(ranks={"s": count})))
 
 
 def test_a_new_inventory_drops_the_old_and_idle_ones_expire():

@@ -44,6 +44,7 @@ def test_a_gap_that_was_open_at_a_take_over_is_not_exact_at_once(rig, sim, ns):
 
 def test_what_a_listener_refused_of_its_engine_is_counted_on_its_rank(rig, sim, ns):
     ranked = Sim(sim.node, "vllm", 1)
+    rig.send(sim.node, sim.beat(ranks={"vllm": 2}))
     rig.send(sim.node, ranked.frame(add(ns, 1)))
     told = [{"source": "vllm", "dp_rank": 1, "ns": "", "tier": "hbm", "reason": c, "count": 2} for c in sorted(TOLD)]
     rig.send(sim.node, msgspec.structs.replace(ranked.beat(), refused=told))

@@ -63,6 +63,7 @@ def test_a_deposed_writer_changes_nothing(rig, sim, ns):
 
 def test_a_new_writer_knows_what_the_old_one_knew(rig, ns, node):
     sims = [Sim(node), Sim(node, dp_rank=1)]
+    rig.send(node, sims[0].beat(ranks={"ref": 2}))
     for s in sims:
         rig.send(node, s.frame(add(ns, 1, 2), add(ns, 3, tier="ssd")))
     rig.open()

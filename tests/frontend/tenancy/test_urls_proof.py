@@ -24,7 +24,7 @@ TWINS = {
     "page-share-deny": {("approval-deny", "POST")},
     "page-share-revoke": {("share-group-revoke", "POST")},
 }
-NO_PAGE = {("nodes-api", "POST"), ("person-shred", "POST"), ("audit-retentions", "POST")}
+NO_PAGE = {("nodes-api", "POST"), ("person-shred", "POST"), ("audit-retentions", "POST"), ("audit-epochs", "POST")}
 """Nodes are made by programs, or on the server (`manage.py node_create`); the log is asked by REST and `kvc` so far."""
 OWN_ACCOUNT = "account:manage"
 """Pages of one's own account have no API: it is for people in browsers alone."""

@@ -48,7 +48,7 @@ WEAKENED = {
     "GRANT TEMPORARY ON DATABASE kvc_test TO PUBLIC": "may make temporary tables",
     "ALTER ROLE kv_tenant SET search_path = x": "has a default of its own: search_path=x",
     "ALTER ROLE kv_tenant RESET ALL": "shows other sessions its queries",
-    "ALTER FUNCTION tenant_now() RESET search_path": "function tenant_now has no search_path",
+    "ALTER FUNCTION tenant_readable() RESET search_path": "function tenant_readable has no search_path",
     "ALTER FUNCTION tenants_user_own() SET search_path = public": "function tenants_user_own has no search_path",
     "GRANT EXECUTE ON FUNCTION tenants_lookup(text, text, bytea) TO kv_tenant": "tenants_lookup",
 }  # fmt: skip

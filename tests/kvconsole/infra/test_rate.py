@@ -1,10 +1,15 @@
 """Token buckets, and what callers are told of them."""
 
+import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kvconsole.infra import rate
+from audit import refusals
+from audit.models import Event
+from audit.registry import TYPES
+from kvconsole.infra import access, rate, rest
 from kvconsole.infra.rate import Buckets, Policy
 from tests.tenants.conftest import Caller, anonymous, caller  # noqa: F401
 from tests.tenants.making import a_tenant, a_user
@@ -21,6 +26,14 @@ def test_a_bucket_gives_its_quota_at_once_and_refills_evenly():
     assert buckets.take(TEN, "a", now=0.5).wait == 0
     assert buckets.take(TEN, "b", now=0).left == 9
     assert buckets.take(TEN, "a", now=100).left == 9
+
+
+@pytest.mark.parametrize(
+    ("said", "processes", "quota"), [("100/10", 4, 25), ("3/60", 2, 1), ("1/60", 4, 1), ("0/1", 4, 0)]
+)
+def test_all_processes_of_a_site_together_give_no_more_than_the_quota(settings, said, processes, quota):
+    settings.RATE_LIMITS, settings.WEB_PROCESSES = {"token": said}, processes
+    assert rate.policies()["token"].quota == quota
 
 
 def test_asking_costs_nothing():
@@ -99,6 +112,41 @@ def test_nothing_is_looked_up_for_who_says_nothing_at_a_used_up_address(small, a
     assert {anonymous.get("/tenants").status_code for _ in range(9)} == {401, 429}
     with django_assert_num_queries(0):
         assert anonymous.get("/tenants").status_code == 429
+
+
+@pytest.mark.django_db(databases=["default", "tenant"], transaction=True)
+def test_who_says_nothing_and_is_refused_is_one_event_a_minute_with_a_count(small, anonymous):  # noqa: F811
+    refusals._calls._seen.clear()
+    enrol = {"token": "x", "name": "n"}
+    statuses = [anonymous.post("/nodes:enrol", enrol).status_code for _ in range(9)]
+    assert statuses[4:] == [429] * 5
+    assert len(refused("rate-limited")) == 1
+    refusals.tell(everything=True)
+    assert [one["calls"] for one in refused("rate-limited")] == [1, 4]
+    large = anonymous("POST", "/nodes:enrol", {"token": "x" * (2 << 20)})
+    assert (large.status_code, len(refused("body-too-large"))) == (413, 1), "also what no layer looked into"
+    assert not refused("body-too-large", route="tenants")
+
+
+@pytest.mark.django_db(databases=["default", "tenant"], transaction=True)
+def test_a_body_that_is_refused_before_django_has_it_is_on_the_trail():
+    refusals._calls._seen.clear()
+    scope = {"type": "http", "method": "POST", "path": "/api/v1/nodes:enrol", "query_string": b"", "headers": []}
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(3):
+            pool.submit(access.leave_unasked, dict(scope), rest.unasked(rest.Problem("body-too-large"), "")).result()
+        pool.submit(
+            access.leave_unasked, {**scope, "method": "GET"}, rest.unasked(rest.Problem("unavailable"), "")
+        ).result()
+    assert [one["calls"] for one in refused("body-too-large")] == [1]
+    refusals._calls._seen.clear()
+
+
+def refused(code, route="nodes-enrol"):
+    """What events say of refusals with this code."""
+    rows = Event.objects.filter(event_type=TYPES["access.refused"].number, object_id=route).order_by("id")
+    bodies = [json.loads(bytes(body))["data"] for body in rows.values_list("body", flat=True)]
+    return [said for said in bodies if said["code"] == code]
 
 
 @pytest.mark.django_db(databases=["default", "tenant"], transaction=True)

@@ -237,7 +237,13 @@ def test_in_production_keys_are_made_by_hand_once(configured, monkeypatch, tmp_p
 
 def test_a_new_epoch_and_a_lost_state_from_the_command_line(configured, tmp_path):
     run("--init")
-    assert run("--new-epoch", "restored").startswith("kvconsole/epoch/v1\nold 127.0.0.1/log/main/1 0 ")
+    empty = {"size": 0, "root": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}
+    order = {"v": 1, "origin": "127.0.0.1/log/main/1", "reason": "restore", "approvers": ["ab" * 16, "cd" * 16],
+             "approval": "01a22c14-8067-731b-9701-94e98a5d88ad", "kept": empty}  # fmt: skip
+    (tmp_path / "order.json").write_text(json.dumps(order))
+    assert run("--new-epoch", str(tmp_path / "order.json")).startswith("kvconsole/epoch/v1\nold 127.0.0.1/log/main/1+")
+    with pytest.raises(CommandError, match="the order is one of"):
+        run("--new-epoch", str(tmp_path / "order.json"))
     assert "origin 127.0.0.1/log/main/2" in run("--init")
     (tmp_path / "note").write_text("nothing")
     with pytest.raises(CommandError, match="no checkpoint"):
