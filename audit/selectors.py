@@ -18,7 +18,7 @@ from django.db.models import Min, Q, QuerySet
 from django.utils.module_loading import import_string
 
 from audit import disclosure
-from audit.models import Delivery, Event, Job, Webhook
+from audit.models import Delivery, Event, Finding, Job, Webhook
 from audit.registry import TYPES
 from kvconsole.infra.access import FLEET_PLANE, Principal, plane
 from kvconsole.infra.sql import PLATFORM
@@ -241,6 +241,12 @@ def webhooks() -> QuerySet[Webhook]:
 def deliveries(webhook: Any) -> QuerySet[Delivery]:
     """What was sent to one webhook, by its id."""
     return Delivery.objects.filter(webhook=webhook)
+
+
+def findings(*, limit: int = MOST) -> list[Finding]:
+    """What is not as it must be and nobody has settled, oldest place first. For staff of the fleet."""
+    rows = Finding.objects.using(FLEET_PLANE).filter(resolved_at=None)
+    return list(rows.order_by("first_index", "id")[:limit])
 
 
 def micros(at: datetime) -> int:
