@@ -29,6 +29,20 @@ class Entry(NamedTuple):
     within: frozenset[str]
 
 
+AUDIT = frozenset(
+    [
+        *(
+            "page-audit",
+            "page-audit-event",
+            "page-audit-proof",
+            "page-audit-jobs",
+            "page-audit-job",
+            "page-audit-access",
+        ),
+        *("page-audit-export-new", "page-audit-export-disclose", "page-webhooks", "page-webhook", "page-webhook-new"),
+        *("page-audit-retention", "page-audit-retention-new"),
+    ]
+)
 RAIL = (
     Entry("observe", "page-overview", "overview", pgettext_lazy("page", "Overview"), "o", frozenset({"page-overview"})),
     Entry("observe", "page-map", "map", pgettext_lazy("page", "Map"), "m", frozenset({"page-map"})),
@@ -50,6 +64,8 @@ RAIL = (
         frozenset({"page-tenants", "page-tenant", "page-tenant-new", "page-tenant-change", "page-tenant-quotas"}),
     ),
     Entry("govern", "page-portal", "tenant", pgettext_lazy("page", "My cache"), "h", frozenset({"page-portal"})),
+    Entry("govern", "page-audit", "audit", pgettext_lazy("page", "Audit"), "u", AUDIT),
+    Entry("system", "page-verify", "ok", pgettext_lazy("page", "Verify"), "v", frozenset({"page-verify"})),
     Entry(
         "system",
         "page-settings",
@@ -58,7 +74,7 @@ RAIL = (
         "s",
         frozenset({"page-settings", "page-person-new", "page-person", "page-share-new", "page-share-group"}),
     ),
-    Entry("system", "page-ui", "docs", pgettext_lazy("page", "Components"), "u", frozenset({"page-ui"})),
+    Entry("system", "page-ui", "docs", pgettext_lazy("page", "Components"), "c", frozenset({"page-ui"})),
     Entry(
         "system",
         "page-problems",
@@ -69,6 +85,14 @@ RAIL = (
     ),
 )
 """Only pages that exist. A later page adds its line here and nothing else."""
+PLACES = (
+    ("page-audit-jobs", "download", pgettext_lazy("page", "Exports and verifications")),
+    ("page-audit-export-new", "download", pgettext_lazy("page", "New export")),
+    ("page-audit-access", "key", pgettext_lazy("page", "Access review")),
+    ("page-webhooks", "hook", pgettext_lazy("page", "Webhooks")),
+    ("page-audit-retention", "clock", pgettext_lazy("page", "Retention")),
+)
+"""Pages that the palette finds and the rail does not show: (route, icon, word)."""
 GROUPS = {"observe": _("Observe"), "govern": _("Govern"), "system": _("System")}
 LANGUAGES = {"en": ("en", "EN", "zh-hans"), "zh-hans": ("zh-Hans", "中文", "en")}
 """Language → (tag of `<html lang>`, what the switch shows, the other language)."""
@@ -133,8 +157,14 @@ def console(request: HttpRequest) -> dict[str, Any]:
         for e in RAIL
         if (rule := rule_for(e.route, "GET")) and rule.allows(principal) and (address := where(e, principal))
     ]
+    places = [
+        {"url": reverse(name), "icon": icon, "word": word, "route": name}
+        for name, icon, word in PLACES
+        if (rule := rule_for(name, "GET")) and rule.allows(principal)
+    ]
     return {
         "console": {
+            "places": places,
             "groups": [(word, [e for e in entries if e["entry"].group == key]) for key, word in GROUPS.items()],
             "entries": entries,
             "home": home(principal),

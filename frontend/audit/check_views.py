@@ -1,0 +1,67 @@
+"""Answers the public check: anybody may bring a proof or an export, logged in or not. Nothing of it is kept."""
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+
+from audit.verifier import kvc_verify
+from frontend.audit import checking
+from frontend.audit.views import attached
+from frontend.audit.wording import WHY
+from frontend.tenancy import forms
+from frontend.tenancy.forms import Form
+from frontend.tenancy.views import answer
+
+VERIFIER = kvc_verify.__file__
+PARTS = (("problems", "danger", "danger"), ("reasons", "warn", "warn"), ("remarks", "info", "info"))
+
+
+@never_cache
+def verify(request: HttpRequest) -> HttpResponse:
+    """What was brought is checked in memory, by the same file that people run offline."""
+    form, found = Form({"keys": request.POST.get("keys", ""), "proof": request.POST.get("proof", "")}), None
+    if request.method == "POST":
+        found = checked(request, form)
+    context = {"found": found, "said": reasons(found) if found else [], "most": checking.MOST_UPLOAD}
+    return answer(request, "frontend/audit/verify.html", form, context)
+
+
+def checked(request: HttpRequest, form: Form) -> checking.Checked | None:
+    """The verdict on what was brought; None: the form says why there is none."""
+    proof, body = uploaded(request, "file"), uploaded(request, "body_file")
+    proof = proof or form.given["proof"].replace("\r\n", "\n").encode()
+    if not proof:
+        form.wrong("proof", "required")
+    return forms.attempt(form, lambda: checking.check(proof, body=body, keys=form.given["keys"]))
+
+
+def uploaded(request: HttpRequest, name: str) -> bytes:
+    """The bytes of a file that was sent along; requests are bounded, so they are in memory."""
+    file = request.FILES.get(name)
+    return file.read(checking.MOST_UPLOAD + 1) if file else b""
+
+
+def reasons(found: checking.Checked) -> list[dict[str, object]]:
+    """Why the verdict is what it is, what weighs most first."""
+    rows = [(tone, icon, one) for part, tone, icon in PARTS for one in found.facts[part][:20]]
+    return [
+        {"tone": tone, "icon": icon, "word": WHY.get(one["code"], ""), "code": one["code"], "detail": one["detail"],
+         "place": {k: v for k, v in one.items() if k not in ("code", "detail") and v != ""}}
+        for tone, icon, one in rows
+    ]  # fmt: skip
+
+
+@never_cache
+def verifier(request: HttpRequest) -> HttpResponse:
+    """The verifier, to be run offline."""
+    with open(VERIFIER, "rb") as file:
+        return attached(file.read(), "kvc_verify.py", "text/x-python; charset=utf-8")
+
+
+@never_cache
+def keys(request: HttpRequest) -> HttpResponse:
+    """The public keys of this console, to be kept where the console cannot change them."""
+    found = checking.own_keys()
+    if not found:
+        return render(request, "frontend/audit/no_keys.html", status=503)
+    return attached(("\n".join(found) + "\n").encode(), "keys.txt", "text/plain; charset=utf-8")

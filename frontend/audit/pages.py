@@ -1,0 +1,271 @@
+"""Decides what the pages of the log show. One function a page; each returns the template's context. Called by `views`.
+
+A tenant's people see their own events, jobs and webhooks: their plane of the database decides that.
+"""
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.http import Http404, QueryDict
+from django.urls import reverse
+
+from audit import disclosure, jobs, retention, selectors, signing
+from audit.approvals import approval_state, approvals
+from audit.bodies import EventQuery, filter_of, job_answer
+from audit.selectors import EventView
+from audit.tree import checkpoint_latest, log_state
+from audit.webhooks.kinds import KINDS
+from audit.wishes import searched
+from frontend.audit import sentences
+from frontend.audit.wording import CLASSES, DOUBTS, FORMATS, OUTCOMES
+from frontend.tenancy import forms
+from frontend.tenancy.forms import Form
+from frontend.tenancy.lists import Page
+from frontend.tenancy.pages import may
+from kvconsole.infra.access import Principal
+from kvconsole.infra.rest import Problem
+from tenants.accounts import selectors as accounts
+from tenants.reading.access import access_review
+
+FILTERS = ("actor", "action", "object", "tenant", "outcome", "request_id", "from", "to")
+WORDS = FILTERS[:6]
+ACTS = ("page-audit-verify", "page-audit-export-new", "page-webhook-new", "page-audit-retention-new")
+LINKS = ("page-audit-jobs", "page-audit-access", "page-webhooks", "page-audit-retention")
+PEOPLE = 200
+"""Names of so many people are tried to find who acted; the others stay a number."""
+ROWS = 50
+
+
+def chain(now: datetime, principal: Principal | None) -> dict[str, Any]:
+    """How the log stands: the sentence, its facts, what is to be doubted and, for staff, what is open."""
+    state, newest = log_state(), checkpoint_latest()
+    staff = principal is not None and principal.tenant_id is None
+    return {
+        "log": state,
+        "said": sentences.chain(state, now),
+        "residual": sentences.residual(),
+        "keys": signed_by(newest.note) if newest else [],
+        "signed_age": (now - state.signed_at).total_seconds() if state.signed_at else None,
+        "doubts": [DOUBTS[code] for code in signing.doubts()],
+        "findings": selectors.findings(limit=20) if staff and state.findings else [],
+        "staff": staff,
+        "as_of": now,
+    }
+
+
+def signed_by(note: str) -> list[str]:
+    """Names of the keys under a note, each once."""
+    lines = (line.split(" ") for line in note.splitlines() if line.startswith("\u2014 "))
+    return list(dict.fromkeys(parts[1] for parts in lines if len(parts) == 3))
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def filter_form(data: QueryDict) -> tuple[Form, dict[str, Any]]:
+    """What was typed, and what of it narrows; a filter that cannot be read finds nothing and says why."""
+    form = forms.typed(data, *FILTERS)
+    return form, forms.checked(EventQuery, form, {name: value for name, value in form.given.items() if value})
+
+
+def audit(now: datetime, data: QueryDict, principal: Principal) -> dict[str, Any]:
+    """The log's page: its state and a page of its events. That somebody looked is an event."""
+    form, asked = filter_form(data)
+    found = selectors.EventPage([], "", "")
+    if not form.code:
+        found = selectors.events(filter_of(asked), data.get("cursor", "")[:60], reader=principal)
+    searched(asked, len(found.items), actor=principal)
+    used = {name: value for name, value in form.given.items() if value}
+    return {
+        **chain(now, principal),
+        "events": found.items,
+        "names": actor_names(found.items, principal),
+        "page": Page(found.items, _at(used, found.older), _at(used, found.newer)),
+        "chips": [(name, value, _at({k: v for k, v in used.items() if k != name})) for name, value in used.items()],
+        "used": used,
+        "export_query": urlencode(used),
+        "outcomes": outcome_choices(),
+        "filters": [name for name in WORDS if name != "outcome" and not (principal.tenant_id and name == "tenant")],
+        "form": form,
+        "may": may(principal, *ACTS) | may(principal, *LINKS, method="GET"),
+    }
+
+
+def outcome_choices() -> list[tuple[str, Any, str]]:
+    """The choices of a filter by outcome."""
+    return [("", "–", ""), *((code, tone.word, "") for code, tone in OUTCOMES.items() if code != "unknown")]
+
+
+def _at(used: dict[str, Any], cursor: str | None = None) -> str:
+    """The address of this page with these filters; "" = there is no such page."""
+    if cursor == "":
+        return ""
+    return "?" + urlencode({**used, **({"cursor": cursor} if cursor else {})}) + ("#log" if cursor else "")
+
+
+def actor_names(events: list[EventView], principal: Principal) -> dict[str, str]:
+    """Reference of an actor → log-in name, for people that the reader could look up anyway."""
+    wanted = {e.actor_ref for e in events if e.actor_kind == "user"}
+    if not wanted or not principal.may("auditor", "operator", "tenant-admin"):
+        return {}
+    since, until = min(e.time for e in events), max(e.time for e in events)
+    found: dict[str, str] = {}
+    for user in accounts.people().order_by("username")[:PEOPLE]:
+        refs = disclosure.actor_refs(f"user:{user.id}", since, until)
+        found |= {ref.hex(): user.username for ref in refs if ref.hex() in wanted}
+        if wanted <= found.keys():
+            break
+    return found
+
+
+def event_or_404(event_id: UUID) -> Any:
+    """The event, where the caller may see it."""
+    found = selectors.event(event_id)
+    if found is None:
+        raise Http404
+    return found
+
+
+def event(event_id: UUID, principal: Principal) -> dict[str, Any]:
+    """One event. That somebody looked is an event."""
+    (view,) = selectors.event_views([event_or_404(event_id)], reader=principal)
+    searched({"event": str(event_id)}, 1, actor=principal)
+    newest = checkpoint_latest()
+    return {
+        "event": view,
+        "name": actor_names([view], principal).get(view.actor_ref, ""),
+        "data": _written(view.data),
+        "personal": _written(view.personal) if isinstance(view.personal, dict) else view.personal,
+        "open": isinstance(view.personal, dict),
+        "signed": newest is not None and view.index is not None and view.index < newest.size,
+        "signed_size": newest.size if newest else None,
+        "keys": signed_by(newest.note) if newest else [],
+    }
+
+
+def _written(value: Any) -> str:
+    return "" if value is None else json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True)
+
+
+# --- jobs -------------------------------------------------------------------------------------------------------------
+
+
+def job_rows(data: QueryDict, principal: Principal) -> dict[str, Any]:
+    """Exports and verifications, newest first."""
+    found, page = _numbered(selectors.jobs().order_by("-created_at", "-id"), data)
+    return {"jobs": [job_line(one) for one in found], "page": page, "may": may(principal, *ACTS)}
+
+
+def job_line(one: Any) -> dict[str, Any]:
+    """A job as it is shown."""
+    shown = job_answer(one)
+    state = "cancelling" if shown["cancelling"] else shown["state"]
+    said = sentences.job(one.kind, one.state, shown["result"])
+    diverges = bool((shown["result"] or {}).get("divergences"))
+    return {
+        **shown, "look": state, "said": said, "at": one.created_at, "until": one.expires_at, "diverges": diverges,
+        "open": one.state in jobs.OPEN,
+    }  # fmt: skip
+
+
+def job_or_404(job_id: UUID) -> Any:
+    """The job, where the caller may see it."""
+    found = selectors.jobs().filter(id=job_id).first()
+    if found is None:
+        raise Http404
+    return found
+
+
+def job(job_id: UUID, principal: Principal) -> dict[str, Any]:
+    """One job."""
+    one = job_or_404(job_id)
+    return {"job": job_line(one), "may": may(principal, "page-audit-job-cancel")}
+
+
+def export_context(form: Form, principal: Principal, *, personal: bool) -> dict[str, Any]:
+    """What an export can be asked for with. `personal`: somebody has just proved who they are, and may disclose."""
+    return {
+        "formats": [(code, word, "") for code, word in FORMATS.items()],
+        "outcomes": outcome_choices(),
+        "filters": [name for name in WORDS if name != "outcome" and not (principal.tenant_id and name == "tenant")],
+        "personal": personal,
+        "disclose": reverse("page-audit-export-disclose") + "?" + urlencode({k: form.given[k] for k in FILTERS}),
+    }
+
+
+def _numbered(rows: Any, data: QueryDict) -> tuple[list[Any], Page]:
+    """A page of a list that is short by its nature, and the addresses of its neighbours."""
+    text = data.get("page", "")
+    at = int(text) if text.isdecimal() and len(text) < 5 else 0
+    found = list(rows[at * ROWS : (at + 1) * ROWS + 1])
+    after = f"?page={at + 1}" if len(found) > ROWS else ""
+    return found[:ROWS], Page(found[:ROWS], after, f"?page={at - 1}" if at else "")
+
+
+# --- access, webhooks, retention --------------------------------------------------------------------------------------
+
+
+def access(now: datetime) -> dict[str, Any]:
+    """Who can delete what today."""
+    return {"review": access_review(now=now), "now": now, "since": now - timedelta(days=90)}
+
+
+def hooks(principal: Principal) -> dict[str, Any]:
+    """Webhooks of the caller's place, oldest first."""
+    return {"hooks": list(selectors.webhooks().order_by("id")), "may": may(principal, *ACTS)}
+
+
+def hook_or_404(webhook_id: UUID) -> Any:
+    """The webhook, where the caller may see it."""
+    found = selectors.webhooks().filter(id=webhook_id).first()
+    if found is None:
+        raise Http404
+    return found
+
+
+def hook(webhook_id: UUID, data: QueryDict, principal: Principal) -> dict[str, Any]:
+    """One webhook and what was sent to it."""
+    found, page = _numbered(selectors.deliveries(webhook_id), data)
+    return {
+        "hook": hook_or_404(webhook_id),
+        "deliveries": found,
+        "page": page,
+        "may": may(principal, "page-webhook-state", "page-webhook-remove"),
+    }
+
+
+def hook_kinds() -> list[str]:
+    """What one can be told of."""
+    return list(KINDS)
+
+
+def retentions(now: datetime, principal: Principal) -> dict[str, Any]:
+    """Which bodies went, and what waits for a second person."""
+    gone = retention.retired()
+    done = {row.approval for row in gone}
+    rows = approvals().filter(kind=retention.KIND).order_by("-requested_at")[:ROWS]
+    asked = [
+        {"approval": a, "state": "retired" if a.id in done else approval_state(a, now),
+         "own": a.requested_by == principal.subject, "subject": CLASSES.get(a.what.get("class"), "")}
+        for a in rows
+    ]  # fmt: skip
+    return {
+        "gone": [{"row": row, "subject": CLASSES.get(row.class_, "")} for row in gone],
+        "asked": asked,
+        "may": may(principal, "page-audit-retention-new", "page-audit-retention-approve"),
+    }
+
+
+def retention_of(approval_id: UUID) -> Any:
+    """The wish that some bodies go.
+
+    Raises:
+        Problem: not-found: it is none, or about something else.
+    """
+    found = approvals().filter(id=approval_id, kind=retention.KIND).first()
+    if found is None:
+        raise Problem("not-found")
+    return found

@@ -1,0 +1,141 @@
+"""Answers the pages of the log, its exports and verifications: who may is in `urls`, what is shown in `pages`."""
+
+from uuid import UUID
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+
+from audit import jobs, proving, wishes
+from audit.bodies import ExportIn
+from audit.downloads import file_answer
+from audit.wishes import searched
+from frontend.audit import pages
+from frontend.tenancy import forms
+from frontend.tenancy.forms import Form
+from frontend.tenancy.people_views import caller
+from frontend.tenancy.views import answer
+
+EXPORT = "frontend/audit/export_new.html"
+
+
+@never_cache
+def audit(request: HttpRequest) -> HttpResponse:
+    """The log."""
+    return render(request, "frontend/audit/audit.html", pages.audit(timezone.now(), request.GET, caller(request)))
+
+
+@never_cache
+def state(request: HttpRequest) -> HttpResponse:
+    """How the log stands: the part of its page that moves by itself."""
+    return render(request, "frontend/audit/_state.html", pages.chain(timezone.now(), caller(request)))
+
+
+@never_cache
+def event(request: HttpRequest, event_id: UUID) -> HttpResponse:
+    """One event."""
+    return render(request, "frontend/audit/event.html", pages.event(event_id, caller(request)))
+
+
+@never_cache
+def event_proof(request: HttpRequest, event_id: UUID) -> HttpResponse:
+    """The proof file of an event."""
+    form, found = Form(), pages.event_or_404(event_id)
+    proof = forms.attempt(form, lambda: proving.proof_of(found.id))
+    if proof is None:
+        return answer(request, "frontend/audit/refused.html", form, {"event_id": event_id})
+    return attached(proof.encode(), f"{event_id}.tlog-proof", "text/plain; charset=utf-8")
+
+
+@never_cache
+def event_body(request: HttpRequest, event_id: UUID) -> HttpResponse:
+    """The bytes of an event's body, as its leaf commits to them. That somebody took them is an event."""
+    found = pages.event_or_404(event_id)
+    searched({"event": str(event_id)}, 1, actor=caller(request))
+    if not found.body:
+        raise Http404
+    return attached(bytes(found.body), f"{event_id}.json", "application/json")
+
+
+def attached(data: bytes, name: str, kind: str) -> HttpResponse:
+    """A file to take away."""
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
+    return HttpResponse(data, content_type=kind, headers=headers)
+
+
+# --- exports and verifications ----------------------------------------------------------------------------------------
+
+
+@never_cache
+def verify_now(request: HttpRequest) -> HttpResponse:
+    """All of the log is hashed again."""
+    form, who, now = Form(), caller(request), timezone.now()
+    job = forms.attempt(form, lambda: wishes.verification_request(actor=who, now=now))
+    if job is not None:
+        return redirect("page-audit-job", job_id=job.id)
+    return answer(request, "frontend/audit/refused.html", form, {})
+
+
+@never_cache
+def job_list(request: HttpRequest) -> HttpResponse:
+    """Exports and verifications."""
+    return render(request, "frontend/audit/jobs.html", pages.job_rows(request.GET, caller(request)))
+
+
+@never_cache
+def export_new(request: HttpRequest, disclose: bool = False) -> HttpResponse:
+    """An export is asked for. `disclose`: with personal data, after a fresh proof."""
+    who, now, asking = caller(request), timezone.now(), request.method == "POST"
+    form = forms.typed(request.POST if asking else request.GET, *pages.FILTERS, "format", "proofs")
+    if not asking:
+        form.given |= {"proofs": "yes", "format": form.given["format"] or "jsonl"}
+    elif (fields := export_fields(form, disclose)) is not None:
+        job = forms.attempt(form, lambda: wishes.export_request(fields, actor=who, now=now))
+        if job is not None:
+            return redirect("page-audit-job", job_id=job.id)
+    return answer(request, EXPORT, form, pages.export_context(form, who, personal=disclose))
+
+
+def export_fields(form: Form, disclose: bool) -> dict[str, object] | None:
+    """What was typed, as the API takes it; None: the form says what is wrong."""
+    given = form.given
+    asked = {
+        "filters": {name: given[name] for name in pages.WORDS if given[name]},
+        **{name: given[name] for name in ("from", "to") if given[name]},
+        "format": given["format"] or "jsonl", "proofs": given["proofs"] == "yes", "personal_data": disclose,
+    }  # fmt: skip
+    fields = forms.checked(ExportIn, form, asked)
+    return None if form.code else fields
+
+
+@never_cache
+def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    """How far an export or verification is, and what came of it."""
+    return render(request, "frontend/audit/job.html", pages.job(job_id, caller(request)))
+
+
+@never_cache
+def job_cancel(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    """It ends at its next step."""
+    form, who, one = Form(), caller(request), pages.job_or_404(job_id)
+    if forms.attempt(form, lambda: jobs.job_cancel(job_id=one.id, actor=who)):
+        return redirect("page-audit-job", job_id=job_id)
+    return answer(request, "frontend/audit/job.html", form, pages.job(job_id, who))
+
+
+@never_cache
+def job_download(request: HttpRequest, job_id: UUID) -> HttpResponseBase:
+    """The file of an export; that somebody takes it is an event."""
+    form, who, one = Form(), caller(request), pages.job_or_404(job_id)
+    taken = forms.attempt(form, lambda: wishes.export_take(one, request.headers.get("Range", ""), actor=who))
+    if taken is None:
+        return answer(request, "frontend/audit/refused.html", form, {})
+    return file_answer(request, taken.path, taken.part, name=taken.name, sha256=taken.sha256)
+
+
+@never_cache
+def access(request: HttpRequest) -> HttpResponse:
+    """Who can delete what today."""
+    return render(request, "frontend/audit/access.html", pages.access(timezone.now()))

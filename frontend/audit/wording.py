@@ -1,0 +1,163 @@
+"""Decides the words of the log, its jobs, webhooks and verdicts, in the active language.
+
+As `frontend.wording`: services and selectors speak in codes, and a code that is not listed shows itself.
+"""
+
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
+
+from frontend.wording import Text, Tone
+
+OUTCOMES: dict[str, Tone] = {
+    "success": Tone("ok", "check", pgettext_lazy("outcome", "done")),
+    "failure": Tone("warn", "warn", pgettext_lazy("outcome", "failed")),
+    "denied": Tone("danger", "x", pgettext_lazy("outcome", "refused")),
+    "unknown": Tone("unknown", "unknown", pgettext_lazy("outcome", "unknown")),
+}
+SIGNER: dict[str, Tone] = {
+    "ok": Tone("ok", "ok", pgettext_lazy("signer", "signs")),
+    "refused": Tone("danger", "danger", pgettext_lazy("signer", "refuses to sign")),
+    "away": Tone("warn", "warn", pgettext_lazy("signer", "does not answer")),
+    "none": Tone("unknown", "unknown", pgettext_lazy("signer", "there is none")),
+}
+JOB_STATES: dict[str, Tone] = {
+    "queued": Tone("info", "clock", pgettext_lazy("job state", "waits")),
+    "running": Tone("info", "work", pgettext_lazy("job state", "at work")),
+    "cancelling": Tone("warn", "work", pgettext_lazy("job state", "is being cancelled")),
+    "done": Tone("ok", "ok", pgettext_lazy("job state", "finished")),
+    "failed": Tone("danger", "danger", pgettext_lazy("job state", "failed")),
+    "cancelled": Tone("unknown", "x", pgettext_lazy("job state", "cancelled")),
+    "removed": Tone("unknown", "x", pgettext_lazy("job state", "file removed")),
+}
+JOB_KINDS: dict[str, Text] = {
+    "export": pgettext_lazy("job", "Export"),
+    "verify": pgettext_lazy("job", "Verification"),
+}
+FORMATS: dict[str, Text] = {"jsonl": _("JSON lines"), "csv": "CSV", "ocsf": "OCSF", "parquet": "Parquet"}
+HOOK_STATES: dict[str, Tone] = {
+    "active": Tone("ok", "ok", pgettext_lazy("webhook state", "active")),
+    "paused": Tone("unknown", "pause", pgettext_lazy("webhook state", "paused")),
+    "disabled": Tone("danger", "danger", pgettext_lazy("webhook state", "disabled after days of failures")),
+}
+DELIVERY_STATES: dict[str, Tone] = {
+    "pending": Tone("info", "clock", pgettext_lazy("delivery", "on its way")),
+    "delivered": Tone("ok", "check", pgettext_lazy("delivery", "delivered")),
+    "failed": Tone("danger", "danger", pgettext_lazy("delivery", "given up")),
+    "dropped": Tone("unknown", "x", pgettext_lazy("delivery", "dropped")),
+}
+APPROVAL_STATES: dict[str, Tone] = {
+    "open": Tone("info", "work", pgettext_lazy("approval", "waits for a second person")),
+    "approved": Tone("warn", "work", pgettext_lazy("approval", "approved, not carried out yet")),
+    "denied": Tone("unknown", "x", pgettext_lazy("approval", "denied")),
+    "withdrawn": Tone("unknown", "x", pgettext_lazy("approval", "withdrawn")),
+    "expired": Tone("unknown", "clock", pgettext_lazy("approval", "expired")),
+    "retired": Tone("ok", "check", pgettext_lazy("approval", "carried out")),
+}
+HOOK_KINDS: dict[str, Text] = {
+    "checkpoint.signed": _("the log grew and its head was signed; at most one a minute"),
+    "log.gap": _("something is missing from the log or differs from what was sealed"),
+    "receipt.concluded": _("a node has answered an order"),
+    "certificate.issued": _("a certificate of a deletion was issued"),
+    "quota.refused": _("a quota, class or region barred blocks, or quotas changed"),
+    "source.degraded": _("what an engine holds is not known exactly any more, or is again"),
+    "webhook.test": _("a try, which says nothing"),
+}
+CLASSES: dict[int, Text] = {
+    1: pgettext_lazy("event class", "people and rights"),
+    2: pgettext_lazy("event class", "quotas and rules"),
+    3: pgettext_lazy("event class", "models and namespaces"),
+    4: pgettext_lazy("event class", "nodes"),
+    5: pgettext_lazy("event class", "deletions"),
+    6: pgettext_lazy("event class", "keys"),
+    7: pgettext_lazy("event class", "exports"),
+    8: pgettext_lazy("event class", "emergencies"),
+}
+DOUBTS: dict[str, tuple[Text, Text]] = {
+    "no-witness": (
+        _("No witness"),
+        _("Nobody outside keeps what was signed: operator and signer together could show two readers two logs."),
+    ),
+    "signer-on-this-host": (
+        _("The signer is on this host"),
+        _("Whoever rules this machine rules the signing key too. Exports that you keep elsewhere still hold."),
+    ),
+    "witness-on-this-host": (
+        _("The witness is on this host"),
+        _("It sees what this machine sees, so it is no second pair of eyes."),
+    ),
+}
+"""Code → (title, what follows from it)."""
+FINDINGS: dict[str, Text] = {
+    "producer-gap": _("numbers of a writer are missing"),
+    "producer-doubled": _("a writer's number comes twice"),
+    "event-unsealed": _("an event was not sealed"),
+    "signer-refused": _("the signer refused this log"),
+    "gap": _("numbers of a writer are missing"),
+    "signature": _("the newest checkpoint is not signed by the log's key"),
+}
+FLAGS: dict[str, Text] = {
+    "personal_data": pgettext_lazy("event flag", "has personal data"),
+    "agent_signed": pgettext_lazy("event flag", "signed by an agent"),
+    "break_glass": pgettext_lazy("event flag", "emergency access"),
+    "late": pgettext_lazy("event flag", "recorded late"),
+    "approval": pgettext_lazy("event flag", "approval"),
+    "restore": pgettext_lazy("event flag", "restore"),
+}
+ACTORS: dict[str, Text] = {
+    "user": pgettext_lazy("actor", "person"),
+    "service": pgettext_lazy("actor", "service account"),
+    "gateway": pgettext_lazy("actor", "gateway"),
+    "node": pgettext_lazy("actor", "node"),
+    "system": pgettext_lazy("actor", "the console itself"),
+    "nobody": pgettext_lazy("actor", "nobody known"),
+    "": pgettext_lazy("actor", "not kept any more"),
+}
+VERDICTS: dict[str, Tone] = {
+    "valid": Tone("ok", "ok", pgettext_lazy("verdict", "valid")),
+    "invalid": Tone("danger", "danger", pgettext_lazy("verdict", "not valid")),
+    "malformed": Tone("danger", "danger", pgettext_lazy("verdict", "unreadable")),
+    "incomplete": Tone("warn", "warn", pgettext_lazy("verdict", "incomplete")),
+}
+WHY: dict[str, Text] = {
+    "keys-not-given": _("No key was given, so the file only agrees with itself."),
+    "quorum": _("Too few witnesses have cosigned."),
+    "producer-gap": _("Numbers of a writer are missing in what was exported."),
+    "body-not-kept": _("Some bodies are no longer kept; their leaves are proven."),
+    "body-not-given": _("Only the leaf is proven; give the body to prove what the event says."),
+    "clock-back": _("The clock went back between two events."),
+    "another-log": _("It is of another log than the keys."),
+    "unsigned": _("No known key has signed it."),
+    "inclusion": _("The path does not lead to the signed root."),
+    "index": _("The index is not the one in the leaf."),
+    "body": _("The body is not what the leaf commits to."),
+    "sha256": _("The content is not what was signed."),
+    "consistency": _("The log did not only grow since the export before."),
+    "fork": _("Two different logs of one size were signed."),
+    "shrunk": _("The log has become shorter."),
+    "zip": _("The archive was changed or damaged."),
+    "not-a-proof": _("It is no proof file."),
+    "not-a-bundle": _("It is no export of a log."),
+    "proof": _("It does not have the form of a proof."),
+    "too-large": _("It is larger than is checked here; check it offline."),
+    "key": _("The keys cannot be read."),
+    "note": _("The signed note does not have its form."),
+    "signature": _("The signature does not fit."),
+}
+"""Code of the verifier → what it means; others are shown with the verifier's own words."""
+FILTERS: dict[str, tuple[Text, Text]] = {
+    "actor": (pgettext_lazy("filter", "Actor"), _("log-in name, or a subject such as node:fra-p1")),
+    "action": (pgettext_lazy("filter", "Action"), _("token.issued, or token for all of them")),
+    "object": (pgettext_lazy("filter", "Object"), _("a kind, or kind:id")),
+    "tenant": (pgettext_lazy("filter", "Tenant"), _("short name; platform for the fleet")),
+    "outcome": (pgettext_lazy("filter", "Outcome"), ""),
+    "request_id": (pgettext_lazy("filter", "Request"), _("id that the answer carried")),
+    "from": (pgettext_lazy("filter", "From, UTC"), _("2026-11-01 00:00")),
+    "to": (pgettext_lazy("filter", "To, UTC"), _("the moment after the last")),
+    "format": (_("Format"), ""),
+    "url": (pgettext_lazy("filter", "Address"), _("https only; what it resolves to is checked at each delivery")),
+    "name": (pgettext_lazy("filter", "Name"), ""),
+    "month": (pgettext_lazy("filter", "Month"), _("2025-01, at least twelve months ago")),
+    "class": (pgettext_lazy("filter", "Class of events"), ""),
+    "reason": (pgettext_lazy("filter", "Reason"), ""),
+}
+"""Name of a field → (label, hint)."""
