@@ -45,8 +45,16 @@ def event_proof(request: HttpRequest, event_id: UUID) -> HttpResponse:
     form, found = Form(), pages.event_or_404(event_id)
     proof = forms.attempt(form, lambda: proving.proof_of(found.id))
     if proof is None:
-        return answer(request, "frontend/audit/refused.html", form, {"event_id": event_id})
+        return refused(request, form)
     return attached(proof.encode(), f"{event_id}.tlog-proof", "text/plain; charset=utf-8")
+
+
+def refused(request: HttpRequest, form: Form) -> HttpResponse:
+    """The page that says why there is no file or job, with the status of the refusal."""
+    shown = {"form": form, "code": form.code, "problem": form.problem}
+    response = render(request, "frontend/audit/refused.html", shown, status=form.status)
+    response.problem_code = form.code  # type: ignore[attr-defined]
+    return response
 
 
 @never_cache
@@ -75,7 +83,7 @@ def verify_now(request: HttpRequest) -> HttpResponse:
     job = forms.attempt(form, lambda: wishes.verification_request(actor=who, now=now))
     if job is not None:
         return redirect("page-audit-job", job_id=job.id)
-    return answer(request, "frontend/audit/refused.html", form, {})
+    return refused(request, form)
 
 
 @never_cache
@@ -131,7 +139,7 @@ def job_download(request: HttpRequest, job_id: UUID) -> HttpResponseBase:
     form, who, one = Form(), caller(request), pages.job_or_404(job_id)
     taken = forms.attempt(form, lambda: wishes.export_take(one, request.headers.get("Range", ""), actor=who))
     if taken is None:
-        return answer(request, "frontend/audit/refused.html", form, {})
+        return refused(request, form)
     return file_answer(request, taken.path, taken.part, name=taken.name, sha256=taken.sha256)
 
 
