@@ -64,6 +64,31 @@ def _remove(page: Any) -> None:
     _send(page, "main a[href$='/remove']")
 
 
+def _erase(page: Any) -> None:
+    _person(page)
+    _send(page, "main a[href$='/erase']")
+
+
+def _hook(page: Any, url: str = "ftp://demo.invalid/") -> None:
+    page.fill("#f-url", url)
+    page.check("[name='events'][value='log.gap']")
+    _send(page, "main form[method=post] button[type=submit]")
+
+
+def _hooked(page: Any) -> None:
+    _hook(page, "https://demo.invalid/in")
+
+
+def _hook_page(page: Any) -> None:
+    _hooked(page)
+    _send(page, "main a.primary")
+
+
+def _check(page: Any) -> None:
+    page.fill("#f-proof", "demo")
+    _send(page, "main form[method=post] button[type=submit]")
+
+
 def _token(page: Any) -> None:
     page.fill("#f-name", "demo")
     page.check("[name='roles'][value='viewer']")
@@ -131,6 +156,18 @@ FORMS: dict[str, Form] = {
     "share group, to decide": Form(
         "page-share-group", "/settings", "approver", act=_followed("/share-groups/0"), shows="#decide-h"
     ),
+}  # fmt: skip
+FORMS |= {
+    "webhook, refused": Form("page-webhook-new", "/audit/webhooks/new", act=_hook, shows=REFUSED),
+    "webhook": Form("page-webhook-new", "/audit/webhooks/new", act=_hooked, shows="[data-once]"),
+    "webhook, its page": Form("page-webhook", "/audit/webhooks/new", act=_hook_page, shows="#sent-h"),
+    "retention": Form("page-audit-retention-new", "/audit/retention/new"),
+    "event": Form("page-audit-event", "/audit", act=_followed("/audit/events/"), shows="#proof-h"),
+    "export": Form("page-audit-export-new", "/audit/exports/new", "auditor"),
+    "export, disclosed": Form("page-audit-export-disclose", "/audit/exports/disclose", "auditor"),
+    "jobs": Form("page-audit-jobs", "/audit/jobs", "auditor", shows="#jobs-h"),
+    "erase": Form("page-person-erase", "/settings", act=_erase, shows="#plan-h"),
+    "check": Form("page-verify", "/verify", act=_check, shows="#verdict-h"),
 }  # fmt: skip
 NO_PAGE = {"page-rates": "a part of the portal and of a tenant's page, which are visited"}
 """Addresses that are no page of their own, and why."""

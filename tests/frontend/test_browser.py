@@ -21,6 +21,13 @@ PAGES = (
     "/epochs?model=llama-3.1-8b",
     "/t/acme-code",
     "/settings",
+    "/audit",
+    "/audit?outcome=denied&from=2100-01-01",
+    "/audit/access",
+    "/audit/webhooks",
+    "/audit/webhooks/new",
+    "/audit/retention",
+    "/verify",
     "/docs/ui",
     "/docs/problems",
     "/docs/problems/queue-full",
@@ -73,6 +80,7 @@ TENANCY_NAMES = frozenset(
         "face",
         "auto",
         "legal",
+        *("sha", "csv", "ocsf", "parquet", "read", "write", "platform"),
     ]
 )
 """Names of the demonstration's tenants, people, models and labels, and of programs."""
