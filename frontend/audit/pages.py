@@ -228,7 +228,7 @@ def hook_or_404(webhook_id: UUID) -> Any:
 
 def hook(webhook_id: UUID, data: QueryDict, principal: Principal) -> dict[str, Any]:
     """One webhook and what was sent to it."""
-    found, page = _numbered(selectors.deliveries(webhook_id), data)
+    found, page = _numbered(selectors.deliveries(webhook_id).defer("payload").order_by("-created_at", "-id"), data)
     return {
         "hook": hook_or_404(webhook_id),
         "deliveries": found,
