@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from audit import jobs
 from audit.bodies import said_of
@@ -32,8 +33,8 @@ class Taken(NamedTuple):
     sha256: str
 
 
-def searched(asked: Mapping[str, Any], count: int, *, actor: Principal) -> None:
-    """The search is an event; names that somebody typed are sealed in it.
+def searched(asked: Mapping[str, Any], count: int, *, actor: Principal) -> UUID:
+    """The search is an event, and this is its id; names that somebody typed are sealed in it.
 
     Args:
         asked: the filter, as it was asked for.
@@ -42,7 +43,7 @@ def searched(asked: Mapping[str, Any], count: int, *, actor: Principal) -> None:
     """
     span = {name: asked[name] for name in ("from", "to") if asked.get(name)}
     named = {name: asked[name] for name in ("actor", "object", "request_id") if asked.get(name)}
-    record(
+    event = record(
         event_type="log.searched",
         outcome="success",
         actor=actor,
@@ -52,6 +53,7 @@ def searched(asked: Mapping[str, Any], count: int, *, actor: Principal) -> None:
         body={"range": span, "filters": told({k: v for k, v in asked.items() if k not in span}), "records": count},
         pii={"filters": named} if named else None,
     )
+    return event.event_id
 
 
 def export_request(fields: Mapping[str, Any], *, actor: Principal, now: datetime) -> Job:

@@ -19,7 +19,7 @@ from frontend.tenancy.people_views import caller
 from frontend.tenancy.views import answer
 from tenants import services
 
-HOOK, RETENTION = "frontend/audit/webhook.html", "frontend/audit/retention.html"
+HOOK, CONFIRM = "frontend/audit/webhook.html", "frontend/audit/confirm.html"
 
 
 @never_cache
@@ -61,12 +61,13 @@ def webhook_state(request: HttpRequest, webhook_id: UUID) -> HttpResponse:
 
 @never_cache
 def webhook_rotate(request: HttpRequest, webhook_id: UUID) -> HttpResponse:
-    """It has another secret; for a day messages are signed with the old one too."""
+    """It has another secret; for a day messages are signed with the old one too. The page before says so."""
     who, form, now, hook = caller(request), Form(), timezone.now(), pages.hook_or_404(webhook_id)
-    made = forms.attempt(form, lambda: hooks.webhook_rotate(webhook_id=hook.id, actor=who, now=now))
-    if made:
-        return secret_once(request, *made)
-    return answer(request, HOOK, form, pages.hook(webhook_id, request.GET, who))
+    if request.method == "POST":
+        made = forms.attempt(form, lambda: hooks.webhook_rotate(webhook_id=hook.id, actor=who, now=now))
+        if made:
+            return secret_once(request, *made)
+    return answer(request, CONFIRM, form, pages.hook_plan("webhook-rotate", hook))
 
 
 @never_cache
@@ -80,12 +81,13 @@ def webhook_test(request: HttpRequest, webhook_id: UUID) -> HttpResponse:
 
 @never_cache
 def webhook_remove(request: HttpRequest, webhook_id: UUID) -> HttpResponse:
-    """It is gone, with its secret and what was on its way."""
+    """It is gone, with its secret and what was on its way; the page before says so."""
     who, form, hook = caller(request), Form(), pages.hook_or_404(webhook_id)
-    forms.attempt(form, lambda: hooks.webhook_remove(webhook_id=hook.id, actor=who))
-    if not form.code:
-        return redirect("page-webhooks")
-    return answer(request, HOOK, form, pages.hook(webhook_id, request.GET, who))
+    if request.method == "POST":
+        forms.attempt(form, lambda: hooks.webhook_remove(webhook_id=hook.id, actor=who))
+        if not form.code:
+            return redirect("page-webhooks")
+    return answer(request, CONFIRM, form, pages.hook_plan("webhook-remove", hook))
 
 
 # --- bodies of old events ---------------------------------------------------------------------------------------------
@@ -94,7 +96,7 @@ def webhook_remove(request: HttpRequest, webhook_id: UUID) -> HttpResponse:
 @never_cache
 def retentions(request: HttpRequest) -> HttpResponse:
     """Which bodies went, and what waits for a second person."""
-    return render(request, RETENTION, pages.retentions(timezone.now(), caller(request)))
+    return render(request, "frontend/audit/retention.html", pages.retentions(timezone.now(), caller(request)))
 
 
 @never_cache
@@ -112,17 +114,16 @@ def retention_new(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 def retention_decide(request: HttpRequest, approval_id: UUID, approve: bool) -> HttpResponse:
-    """The second person agrees or refuses."""
+    """The second person sees what would go, and agrees or refuses."""
     who, now, form = caller(request), timezone.now(), forms.typed(request.POST, "reason")
-
-    def act() -> object:
-        wish = pages.retention_of(approval_id)
-        said = form.given["reason"][: approvals.MOST_REASON]
-        return approvals.approval_decide(approval_id=wish.id, approve=approve, actor=who, reason=said, now=now)
-
-    if forms.attempt(form, act):
-        return redirect("page-audit-retention")
-    return answer(request, RETENTION, form, pages.retentions(now, who))
+    asked, reason = pages.wish_or_404(approval_id), form.given["reason"][: approvals.MOST_REASON]
+    if request.method == "POST":
+        decided = forms.attempt(form, lambda: approvals.approval_decide(
+            approval_id=asked.id, approve=approve, actor=who, reason=reason, now=now,
+        ))  # fmt: skip
+        if decided:
+            return redirect("page-audit-retention")
+    return answer(request, "frontend/audit/retention_decide.html", form, {"wish": pages.wish(asked, now, who)})
 
 
 # --- what the log knows of a person -----------------------------------------------------------------------------------

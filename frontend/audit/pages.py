@@ -20,20 +20,18 @@ from audit.tree import checkpoint_latest, log_state
 from audit.webhooks.kinds import KINDS
 from audit.wishes import searched
 from frontend.audit import sentences
-from frontend.audit.wording import CLASSES, DOUBTS, FORMATS, OUTCOMES
+from frontend.audit.wording import CLASSES, DOUBTS, FORMATS, JOB_KINDS, OUTCOMES, PLANS
 from frontend.tenancy import forms
 from frontend.tenancy.forms import Form
 from frontend.tenancy.lists import Page
 from frontend.tenancy.pages import may
 from kvconsole.infra.access import Principal
-from kvconsole.infra.rest import Problem
 from tenants.accounts import selectors as accounts
 from tenants.reading.access import access_review
 
 FILTERS = ("actor", "action", "object", "tenant", "outcome", "request_id", "from", "to")
 WORDS = FILTERS[:6]
 ACTS = ("page-audit-verify", "page-audit-export-new", "page-webhook-new", "page-audit-retention-new")
-LINKS = ("page-audit-jobs", "page-audit-access", "page-webhooks", "page-audit-retention")
 PEOPLE = 200
 """Names of so many people are tried to find who acted; the others stay a number."""
 ROWS = 50
@@ -52,6 +50,7 @@ def chain(now: datetime, principal: Principal | None) -> dict[str, Any]:
         "doubts": [DOUBTS[code] for code in signing.doubts()],
         "findings": selectors.findings(limit=20) if staff and state.findings else [],
         "staff": staff,
+        "keeps": newest is not None,
         "as_of": now,
     }
 
@@ -77,8 +76,10 @@ def audit(now: datetime, data: QueryDict, principal: Principal) -> dict[str, Any
     found = selectors.EventPage([], "", "")
     if not form.code:
         found = selectors.events(filter_of(asked), data.get("cursor", "")[:60], reader=principal)
-    searched(asked, len(found.items), actor=principal)
+    look = searched(asked, len(found.items), actor=principal)
     used = {name: value for name, value in form.given.items() if value}
+    newest = found.items[0].time if found.items and not found.newer else now
+    waiting = [one.id for one in found.items if one.index is None]
     return {
         **chain(now, principal),
         "events": found.items,
@@ -90,7 +91,42 @@ def audit(now: datetime, data: QueryDict, principal: Principal) -> dict[str, Any
         "outcomes": outcome_choices(),
         "filters": [name for name in WORDS if name != "outcome" and not (principal.tenant_id and name == "tenant")],
         "form": form,
-        "may": may(principal, *ACTS) | may(principal, *LINKS, method="GET"),
+        "may": may(principal, *ACTS),
+        **follow(used, after=newest, look=look, waiting=waiting),
+    }
+
+
+def follow(used: dict[str, Any], *, after: datetime, look: UUID, waiting: list[UUID]) -> dict[str, Any]:
+    """What the log's page asks every few seconds: what came since, and where events that waited are by now.
+
+    Args:
+        used: the filter, as it was typed.
+        after: of the newest event that is shown, or the time of the look.
+        look: the event that the look itself left, which is no news.
+        waiting: events without a place yet.
+    """
+    asked = {**used, "after": after.isoformat(), "look": str(look), "waiting": ",".join(map(str, waiting))}
+    return {"follow": urlencode(asked), "waiting": waiting, "newest": _at(used) + "#log"}
+
+
+def followed(now: datetime, data: QueryDict, principal: Principal) -> dict[str, Any]:
+    """What of the log's page moves by itself. Nothing of an event is told but its place, so this is no look."""
+    form, asked = filter_form(data)
+    context = chain(now, principal)
+    try:
+        after, look = datetime.fromisoformat(data["after"]), UUID(data["look"])
+        wanted = [UUID(one) for one in data["waiting"].split(",")[:ROWS] if one]
+        fresh = 0 if form.code or not after.tzinfo else selectors.newer(filter_of(asked), after, but=look)
+    except (KeyError, ValueError, OverflowError):
+        return context
+    places = selectors.places_of(wanted)
+    used = {name: value for name, value in form.given.items() if value}
+    return {
+        **context,
+        "places": places,
+        "fresh": fresh,
+        "more": fresh >= selectors.NEWER,
+        **follow(used, after=after, look=look, waiting=[one for one in wanted if one not in places]),
     }
 
 
@@ -185,6 +221,11 @@ def job(job_id: UUID, principal: Principal) -> dict[str, Any]:
     return {"job": job_line(one), "may": may(principal, "page-audit-job-cancel")}
 
 
+def job_plan(one: Any) -> dict[str, Any]:
+    """What stopping a job means, to be confirmed."""
+    return plan("job-cancel", str(JOB_KINDS[one.kind]), reverse("page-audit-job", args=[one.id]))
+
+
 def export_context(form: Form, principal: Principal, *, personal: bool) -> dict[str, Any]:
     """What an export can be asked for with. `personal`: somebody has just proved who they are, and may disclose."""
     return {
@@ -233,8 +274,24 @@ def hook(webhook_id: UUID, data: QueryDict, principal: Principal) -> dict[str, A
         "hook": hook_or_404(webhook_id),
         "deliveries": found,
         "page": page,
-        "may": may(principal, "page-webhook-state", "page-webhook-remove"),
+        "may": may(principal, "page-webhook-state"),
     }
+
+
+def plan(what: str, name: str, back: str) -> dict[str, Any]:
+    """What somebody has to confirm first.
+
+    Args:
+        what: a key of `PLANS`.
+        name: of what it is done to.
+        back: address of its page.
+    """
+    return {"plan": PLANS[what], "name": name, "back": back}
+
+
+def hook_plan(what: str, hook: Any) -> dict[str, Any]:
+    """The same, of a webhook."""
+    return plan(what, hook.name or hook.url, reverse("page-webhook", args=[hook.id]))
 
 
 def hook_kinds() -> list[str]:
@@ -247,11 +304,7 @@ def retentions(now: datetime, principal: Principal) -> dict[str, Any]:
     gone = retention.retired()
     done = {row.approval for row in gone}
     rows = approvals().filter(kind=retention.KIND).order_by("-requested_at")[:ROWS]
-    asked = [
-        {"approval": a, "state": "retired" if a.id in done else approval_state(a, now),
-         "own": a.requested_by == principal.subject, "subject": CLASSES.get(a.what.get("class"), "")}
-        for a in rows
-    ]  # fmt: skip
+    asked = [{**wish(a, now, principal), **({"state": "retired"} if a.id in done else {})} for a in rows]
     return {
         "gone": [{"row": row, "subject": CLASSES.get(row.class_, "")} for row in gone],
         "asked": asked,
@@ -259,13 +312,19 @@ def retentions(now: datetime, principal: Principal) -> dict[str, Any]:
     }
 
 
-def retention_of(approval_id: UUID) -> Any:
-    """The wish that some bodies go.
+def wish(approval: Any, now: datetime, principal: Principal) -> dict[str, Any]:
+    """Somebody's wish that bodies go, as it is shown."""
+    return {
+        "approval": approval,
+        "state": approval_state(approval, now),
+        "own": approval.requested_by == principal.subject,
+        "subject": CLASSES.get(approval.what.get("class"), ""),
+    }
 
-    Raises:
-        Problem: not-found: it is none, or about something else.
-    """
+
+def wish_or_404(approval_id: UUID) -> Any:
+    """The wish that some bodies go."""
     found = approvals().filter(id=approval_id, kind=retention.KIND).first()
     if found is None:
-        raise Problem("not-found")
+        raise Http404
     return found

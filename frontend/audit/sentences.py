@@ -15,6 +15,8 @@ from frontend import formats
 
 OLD_SECONDS = 150.0
 """The signer repeats itself every 60 s; after two that did not come, the page says so."""
+AGAIN_SECONDS = 86_400.0
+"""The scrubber goes round and round; what it has not looked at for a day is not said to be whole."""
 WAIT_SECONDS = 10.0
 """An event that waits longer says that the sequencer is not at work."""
 
@@ -50,8 +52,10 @@ def chain(state: LogState, now: datetime) -> Said:
         rest = _("Whether its rows are still what was signed was not looked at yet.")
         return Said("unknown", "unknown", upto, rest)
     rest = _("All rows were hashed again at %(time)s, up to entry %(last)s, and nothing differed.")
-    seen = {"time": formats.stamp(state.scrubbed_at), "last": formats.number((state.scrubbed_size or 1) - 1)}
-    return Said("ok", "ok", upto, rest % seen)
+    seen = rest % {"time": formats.stamp(state.scrubbed_at), "last": formats.number((state.scrubbed_size or 1) - 1)}
+    if (now - state.scrubbed_at).total_seconds() > AGAIN_SECONDS:
+        return Said("warn", "warn", upto, f"{seen} {_('Nobody has looked since.')}")
+    return Said("ok", "ok", upto, seen)
 
 
 def _not_after() -> str:

@@ -20,10 +20,11 @@ DISCLOSE: dict[str, Any] = {"scope": "audit:export", "step_up": True}
 RETIRE: dict[str, Any] = {"scope": "audit:destroy", "step_up": True}
 DECIDE = audited("approver", step_up=True, person=True)
 MANAGERS = ("operator", "approver", "tenant-admin")
-HOOK = "audit/webhooks/<uuid:webhook_id>"
+HOOK, WISH = "audit/webhooks/<uuid:webhook_id>", "audit/retention/<uuid:approval_id>"
 urlpatterns = [
     route("audit", views.audit, "page-audit", GET=audited(*READERS)),
     route("audit/state", views.state, "page-audit-state", GET=counted(*READERS)),
+    route("audit/checkpoint", views.checkpoint, "page-audit-checkpoint", GET=counted(*READERS)),
     route("audit/verify", views.verify_now, "page-audit-verify", POST=audited(*MAKERS, scope="audit:verify")),
     route("audit/events/<uuid:event_id>", views.event, "page-audit-event", GET=audited(*READERS)),
     route("audit/events/<uuid:event_id>/proof", views.event_proof, "page-audit-proof", GET=counted(*READERS)),
@@ -40,7 +41,7 @@ urlpatterns = [
     route("audit/jobs/<uuid:job_id>", views.job, "page-audit-job", GET=counted(*MAKERS)),
     route(
         "audit/jobs/<uuid:job_id>/cancel", views.job_cancel, "page-audit-job-cancel",
-        POST=audited(*MAKERS, **EXPORT),
+        GET=counted(*MAKERS, **EXPORT), POST=audited(*MAKERS, **EXPORT),
     ),
     route("audit/jobs/<uuid:job_id>/download", views.job_download, "page-audit-download", GET=audited(*MAKERS)),
     route("audit/access", views.access, "page-audit-access", GET=counted(*REVIEWERS)),
@@ -52,22 +53,26 @@ urlpatterns = [
     route(HOOK, hook_views.webhook, "page-webhook", GET=counted(*HOOK_READERS, scope="webhooks")),
     *(
         route(f"{HOOK}/{act}", view, f"page-webhook-{act}", POST=how(*HOOK_MAKERS, scope="webhooks"))
-        for act, view, how in (
-            ("state", hook_views.webhook_state, audited), ("rotate", hook_views.webhook_rotate, audited),
-            ("test", hook_views.webhook_test, counted), ("remove", hook_views.webhook_remove, audited),
+        for act, view, how in (("state", hook_views.webhook_state, audited), ("test", hook_views.webhook_test, counted))
+    ),
+    *(
+        route(
+            f"{HOOK}/{act}", view, f"page-webhook-{act}",
+            GET=counted(*HOOK_MAKERS, scope="webhooks"), POST=audited(*HOOK_MAKERS, scope="webhooks"),
         )
+        for act, view in (("rotate", hook_views.webhook_rotate), ("remove", hook_views.webhook_remove))
     ),
     route("audit/retention", hook_views.retentions, "page-audit-retention", GET=counted(*RETENTION_READERS)),
     route(
         "audit/retention/new", hook_views.retention_new, "page-audit-retention-new",
         GET=counted("operator", **RETIRE), POST=audited("operator", **RETIRE),
     ),
-    *(
-        route(
-            f"audit/retention/<uuid:approval_id>/{act}",
-            partial(hook_views.retention_decide, approve=act == "approve"), f"page-audit-retention-{act}", POST=DECIDE,
-        )
-        for act in ("approve", "deny")
+    route(
+        f"{WISH}/approve", partial(hook_views.retention_decide, approve=True), "page-audit-retention-approve",
+        GET=counted("approver", step_up=True), POST=DECIDE,
+    ),
+    route(
+        f"{WISH}/deny", partial(hook_views.retention_decide, approve=False), "page-audit-retention-deny", POST=DECIDE
     ),
     route(
         "people/<uuid:person_id>/erase", hook_views.person_shred, "page-person-erase",

@@ -29,8 +29,19 @@ def audit(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 def state(request: HttpRequest) -> HttpResponse:
-    """How the log stands: the part of its page that moves by itself."""
-    return render(request, "frontend/audit/_state.html", pages.chain(timezone.now(), caller(request)))
+    """How the log stands and what came since: the parts of its page that move by themselves."""
+    context = pages.followed(timezone.now(), request.GET, caller(request))
+    return render(request, "frontend/audit/state.html", context)
+
+
+@never_cache
+def checkpoint(request: HttpRequest) -> HttpResponse:
+    """The newest signed checkpoint, to be kept: what is signed later has to begin with it."""
+    form = Form()
+    newest = forms.attempt(form, proving.checkpoint_now)
+    if newest is None:
+        return refused(request, form)
+    return attached(newest.note.encode(), f"checkpoint-{newest.size}.txt", "text/plain; charset=utf-8")
 
 
 @never_cache
@@ -126,11 +137,11 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
 
 @never_cache
 def job_cancel(request: HttpRequest, job_id: UUID) -> HttpResponse:
-    """It ends at its next step."""
+    """It ends at its next step; the page before says what goes."""
     form, who, one = Form(), caller(request), pages.job_or_404(job_id)
-    if forms.attempt(form, lambda: jobs.job_cancel(job_id=one.id, actor=who)):
+    if request.method == "POST" and forms.attempt(form, lambda: jobs.job_cancel(job_id=one.id, actor=who)):
         return redirect("page-audit-job", job_id=job_id)
-    return answer(request, "frontend/audit/job.html", form, pages.job(job_id, who))
+    return answer(request, "frontend/audit/confirm.html", form, pages.job_plan(one))
 
 
 @never_cache

@@ -3,10 +3,23 @@
 As `frontend.wording`: services and selectors speak in codes, and a code that is not listed shows itself.
 """
 
+from typing import NamedTuple
+
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from frontend.wording import Text, Tone
+
+
+class Plan(NamedTuple):
+    """What somebody is about to do: its name, what it means, what goes, and the words of both ways out."""
+
+    title: Text
+    means: Text
+    points: tuple[Text, ...]
+    act: Text
+    keep: Text
+
 
 OUTCOMES: dict[str, Tone] = {
     "success": Tone("ok", "check", pgettext_lazy("outcome", "done")),
@@ -161,3 +174,36 @@ FILTERS: dict[str, tuple[Text, Text]] = {
     "reason": (pgettext_lazy("filter", "Reason"), ""),
 }
 """Name of a field → (label, hint)."""
+PLANS: dict[str, Plan] = {
+    "webhook-remove": Plan(
+        _("Remove a webhook"),
+        _("It would be gone for good, and nobody at this address would be told of anything."),
+        (
+            _("Its secret, and every message that is still on its way to it."),
+            _("The list of what was sent to it. That there was a webhook stays in the log."),
+        ),
+        _("Remove with its secret"),
+        pgettext_lazy("webhook", "Keep it"),
+    ),
+    "webhook-rotate": Plan(
+        _("A new secret"),
+        _("The receiver has to learn the new secret within 24 hours; it is shown once."),
+        (
+            _("For 24 hours messages are signed with both secrets, so that none is missed."),
+            _("After that a receiver that only knows the old one refuses every message."),
+        ),
+        _("Make a new secret"),
+        pgettext_lazy("webhook", "Keep the secret"),
+    ),
+    "job-cancel": Plan(
+        _("Stop a job"),
+        _("It would end at its next step."),
+        (
+            _("What was made of it so far goes; nothing of the log changes."),
+            _("It can be asked for again, and begins anew."),
+        ),
+        _("Stop it"),
+        _("Let it go on"),
+    ),
+}
+"""What is confirmed on a page of its own."""
