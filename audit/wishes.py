@@ -120,8 +120,12 @@ def export_take(job: Job, asked: str, *, actor: Principal) -> Taken:
         object_id=str(job.id),
         body={"export": str(job.id), "format": job.params["format"], "bytes": part.length},
     )
-    name = f"kvc-audit-{job.params['size']}-{str(job.id)[-12:]}.zip"
-    return Taken(path, part, name, job.result["sha256"])
+    return Taken(path, part, export_name(job), job.result["sha256"])
+
+
+def export_name(job: Job) -> str:
+    """What the file of an export is called where it is taken to."""
+    return f"kvc-audit-{job.params['size']}-{str(job.id)[-12:]}.zip"
 
 
 def _size(wanted: int | None) -> int:

@@ -5,45 +5,59 @@ from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 
 from audit.verifier import kvc_verify
-from frontend.audit import checking
+from frontend import wording
+from frontend.audit import checking, sentences
+from frontend.audit.checking import Brought, Checked
 from frontend.audit.views import attached
-from frontend.audit.wording import WHY
+from frontend.audit.wording import VERDICTS, WHY
 from frontend.tenancy import forms
 from frontend.tenancy.forms import Form
 from frontend.tenancy.views import answer
 
 VERIFIER = kvc_verify.__file__
-PARTS = (("problems", "danger", "danger"), ("reasons", "warn", "warn"), ("remarks", "info", "info"))
+TONES = {"problems": ("danger", "danger"), "reasons": ("warn", "warn"), "remarks": ("info", "info")}
 
 
 @never_cache
 def verify(request: HttpRequest) -> HttpResponse:
     """What was brought is checked in memory, by the same file that people run offline."""
-    form, found = Form({"keys": request.POST.get("keys", ""), "proof": request.POST.get("proof", "")}), None
+    form, found = forms.typed(request.POST, "keys", "proof", "pii", "earlier"), None
     if request.method == "POST":
         found = checked(request, form)
-    context = {"found": found, "said": reasons(found) if found else [], "most": checking.MOST_UPLOAD}
+    context = {"most": checking.MOST_UPLOAD, **(verdict(found) if found else {})}
     return answer(request, "frontend/audit/verify.html", form, context)
 
 
-def checked(request: HttpRequest, form: Form) -> checking.Checked | None:
+def checked(request: HttpRequest, form: Form) -> Checked | None:
     """The verdict on what was brought; None: the form says why there is none."""
-    proof, body = uploaded(request, "file"), uploaded(request, "body_file")
-    proof = proof or form.given["proof"].replace("\r\n", "\n").encode()
-    if not proof:
+    given = {name: brought(request, name) for name in ("proof", "body", "pii", "earlier")}
+    if not (given["proof"] or given["earlier"]):
         form.wrong("proof", "required")
-    return forms.attempt(form, lambda: checking.check(proof, body=body, keys=form.given["keys"]))
+    return forms.attempt(form, lambda: checking.check(Brought(**given, keys=request.POST.get("keys", ""))))
 
 
-def uploaded(request: HttpRequest, name: str) -> bytes:
-    """The bytes of a file that was sent along; requests are bounded, so they are in memory."""
-    file = request.FILES.get(name)
-    return file.read(checking.MOST_UPLOAD + 1) if file else b""
+def brought(request: HttpRequest, name: str) -> bytes:
+    """The bytes of a file that was sent along, else what was pasted; requests are bounded, so they are in memory."""
+    file = request.FILES.get(f"{name}_file")
+    if file:
+        return file.read(checking.MOST_UPLOAD + 1)
+    return request.POST.get(name, "").replace("\r\n", "\n").encode()
 
 
-def reasons(found: checking.Checked) -> list[dict[str, object]]:
+def verdict(found: Checked) -> dict[str, object]:
+    """The verdict as it is shown."""
+    return {
+        "found": found,
+        "tone": wording.state(VERDICTS, found.verdict),
+        "lines": sentences.verdict(found),
+        "said": reasons(found),
+        "heads": sentences.heads(found),
+    }
+
+
+def reasons(found: Checked) -> list[dict[str, object]]:
     """Why the verdict is what it is, what weighs most first."""
-    rows = [(tone, icon, one) for part, tone, icon in PARTS for one in found.facts[part][:20]]
+    rows = [(*tone, one) for part, tone in TONES.items() for one in found.facts[part][:20]]
     return [
         {"tone": tone, "icon": icon, "word": WHY.get(one["code"], ""), "code": one["code"], "detail": one["detail"],
          "place": {k: v for k, v in one.items() if k not in ("code", "detail") and v != ""}}

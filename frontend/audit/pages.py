@@ -4,30 +4,26 @@ A tenant's people see their own events, jobs and webhooks: their plane of the da
 """
 
 import json
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
 from django.http import Http404, QueryDict
-from django.urls import reverse
 
-from audit import disclosure, jobs, retention, selectors, signing
-from audit.approvals import approval_state, approvals
-from audit.bodies import EventQuery, filter_of, job_answer
+from audit import disclosure, selectors, signing
+from audit.bodies import EventQuery, filter_of
 from audit.selectors import EventView
 from audit.tree import checkpoint_latest, log_state
-from audit.webhooks.kinds import KINDS
 from audit.wishes import searched
 from frontend.audit import sentences
-from frontend.audit.wording import CLASSES, DOUBTS, FORMATS, JOB_KINDS, OUTCOMES, PLANS
+from frontend.audit.wording import DOUBTS, OUTCOMES, PLANS
 from frontend.tenancy import forms
 from frontend.tenancy.forms import Form
 from frontend.tenancy.lists import Page
 from frontend.tenancy.pages import may
 from kvconsole.infra.access import Principal
 from tenants.accounts import selectors as accounts
-from tenants.reading.access import access_review
 
 FILTERS = ("actor", "action", "object", "tenant", "outcome", "request_id", "from", "to")
 WORDS = FILTERS[:6]
@@ -89,7 +85,7 @@ def audit(now: datetime, data: QueryDict, principal: Principal) -> dict[str, Any
         "used": used,
         "export_query": urlencode(used),
         "outcomes": outcome_choices(),
-        "filters": [name for name in WORDS if name != "outcome" and not (principal.tenant_id and name == "tenant")],
+        "filters": filter_names(principal),
         "form": form,
         "may": may(principal, *ACTS),
         **follow(used, after=newest, look=look, waiting=waiting),
@@ -133,6 +129,11 @@ def followed(now: datetime, data: QueryDict, principal: Principal) -> dict[str, 
 def outcome_choices() -> list[tuple[str, Any, str]]:
     """The choices of a filter by outcome."""
     return [("", "–", ""), *((code, tone.word, "") for code, tone in OUTCOMES.items() if code != "unknown")]
+
+
+def filter_names(principal: Principal) -> list[str]:
+    """The filters that are typed; a tenant's people have no tenant to choose."""
+    return [name for name in WORDS if name != "outcome" and not (principal.tenant_id and name == "tenant")]
 
 
 def _at(used: dict[str, Any], cursor: str | None = None) -> str:
@@ -186,96 +187,16 @@ def _written(value: Any) -> str:
     return "" if value is None else json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True)
 
 
-# --- jobs -------------------------------------------------------------------------------------------------------------
+# --- for the other pages of the log -----------------------------------------------------------------------------------
 
 
-def job_rows(data: QueryDict, principal: Principal) -> dict[str, Any]:
-    """Exports and verifications, newest first."""
-    found, page = _numbered(selectors.jobs().order_by("-created_at", "-id"), data)
-    return {"jobs": [job_line(one) for one in found], "page": page, "may": may(principal, *ACTS)}
-
-
-def job_line(one: Any) -> dict[str, Any]:
-    """A job as it is shown."""
-    shown = job_answer(one)
-    state = "cancelling" if shown["cancelling"] else shown["state"]
-    said = sentences.job(one.kind, one.state, shown["result"])
-    diverges = bool((shown["result"] or {}).get("divergences"))
-    return {
-        **shown, "look": state, "said": said, "at": one.created_at, "until": one.expires_at, "diverges": diverges,
-        "open": one.state in jobs.OPEN,
-    }  # fmt: skip
-
-
-def job_or_404(job_id: UUID) -> Any:
-    """The job, where the caller may see it."""
-    found = selectors.jobs().filter(id=job_id).first()
-    if found is None:
-        raise Http404
-    return found
-
-
-def job(job_id: UUID, principal: Principal) -> dict[str, Any]:
-    """One job."""
-    one = job_or_404(job_id)
-    return {"job": job_line(one), "may": may(principal, "page-audit-job-cancel")}
-
-
-def job_plan(one: Any) -> dict[str, Any]:
-    """What stopping a job means, to be confirmed."""
-    return plan("job-cancel", str(JOB_KINDS[one.kind]), reverse("page-audit-job", args=[one.id]))
-
-
-def export_context(form: Form, principal: Principal, *, personal: bool) -> dict[str, Any]:
-    """What an export can be asked for with. `personal`: somebody has just proved who they are, and may disclose."""
-    return {
-        "formats": [(code, word, "") for code, word in FORMATS.items()],
-        "outcomes": outcome_choices(),
-        "filters": [name for name in WORDS if name != "outcome" and not (principal.tenant_id and name == "tenant")],
-        "personal": personal,
-        "disclose": reverse("page-audit-export-disclose") + "?" + urlencode({k: form.given[k] for k in FILTERS}),
-    }
-
-
-def _numbered(rows: Any, data: QueryDict) -> tuple[list[Any], Page]:
+def numbered(rows: Any, data: QueryDict) -> tuple[list[Any], Page]:
     """A page of a list that is short by its nature, and the addresses of its neighbours."""
     text = data.get("page", "")
     at = int(text) if text.isdecimal() and len(text) < 5 else 0
     found = list(rows[at * ROWS : (at + 1) * ROWS + 1])
     after = f"?page={at + 1}" if len(found) > ROWS else ""
     return found[:ROWS], Page(found[:ROWS], after, f"?page={at - 1}" if at else "")
-
-
-# --- access, webhooks, retention --------------------------------------------------------------------------------------
-
-
-def access(now: datetime) -> dict[str, Any]:
-    """Who can delete what today."""
-    return {"review": access_review(now=now), "now": now, "since": now - timedelta(days=90)}
-
-
-def hooks(principal: Principal) -> dict[str, Any]:
-    """Webhooks of the caller's place, oldest first."""
-    return {"hooks": list(selectors.webhooks().order_by("id")), "may": may(principal, *ACTS)}
-
-
-def hook_or_404(webhook_id: UUID) -> Any:
-    """The webhook, where the caller may see it."""
-    found = selectors.webhooks().filter(id=webhook_id).first()
-    if found is None:
-        raise Http404
-    return found
-
-
-def hook(webhook_id: UUID, data: QueryDict, principal: Principal) -> dict[str, Any]:
-    """One webhook and what was sent to it."""
-    found, page = _numbered(selectors.deliveries(webhook_id).defer("payload").order_by("-created_at", "-id"), data)
-    return {
-        "hook": hook_or_404(webhook_id),
-        "deliveries": found,
-        "page": page,
-        "may": may(principal, "page-webhook-state"),
-    }
 
 
 def plan(what: str, name: str, back: str) -> dict[str, Any]:
@@ -287,44 +208,3 @@ def plan(what: str, name: str, back: str) -> dict[str, Any]:
         back: address of its page.
     """
     return {"plan": PLANS[what], "name": name, "back": back}
-
-
-def hook_plan(what: str, hook: Any) -> dict[str, Any]:
-    """The same, of a webhook."""
-    return plan(what, hook.name or hook.url, reverse("page-webhook", args=[hook.id]))
-
-
-def hook_kinds() -> list[str]:
-    """What one can be told of."""
-    return list(KINDS)
-
-
-def retentions(now: datetime, principal: Principal) -> dict[str, Any]:
-    """Which bodies went, and what waits for a second person."""
-    gone = retention.retired()
-    done = {row.approval for row in gone}
-    rows = approvals().filter(kind=retention.KIND).order_by("-requested_at")[:ROWS]
-    asked = [{**wish(a, now, principal), **({"state": "retired"} if a.id in done else {})} for a in rows]
-    return {
-        "gone": [{"row": row, "subject": CLASSES.get(row.class_, "")} for row in gone],
-        "asked": asked,
-        "may": may(principal, "page-audit-retention-new", "page-audit-retention-approve"),
-    }
-
-
-def wish(approval: Any, now: datetime, principal: Principal) -> dict[str, Any]:
-    """Somebody's wish that bodies go, as it is shown."""
-    return {
-        "approval": approval,
-        "state": approval_state(approval, now),
-        "own": approval.requested_by == principal.subject,
-        "subject": CLASSES.get(approval.what.get("class"), ""),
-    }
-
-
-def wish_or_404(approval_id: UUID) -> Any:
-    """The wish that some bodies go."""
-    found = approvals().filter(id=approval_id, kind=retention.KIND).first()
-    if found is None:
-        raise Http404
-    return found

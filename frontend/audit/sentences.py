@@ -4,14 +4,17 @@ Called by `pages`; the facts are of `audit.tree.log_state`.
 """
 
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from audit.export.foresee import Foreseen
 from audit.tree import LogState
 from frontend import formats
+from frontend.audit.checking import Checked
+from frontend.audit.wording import TRUST
 
 OLD_SECONDS = 150.0
 """The signer repeats itself every 60 s; after two that did not come, the page says so."""
@@ -70,6 +73,26 @@ def residual() -> str:
     )
 
 
+def held(found: Foreseen) -> str:
+    """How many events an export would hold."""
+    n = formats.number(found.count)
+    if found.exact:
+        return ngettext("%(n)s event", "%(n)s events", found.count) % {"n": n}
+    return (_("%(n)s events or more") if found.more else _("About %(n)s events")) % {"n": n}
+
+
+def held_personal(found: Foreseen) -> str:
+    """What of them is personal, and whether anybody could still read it; only the newest were looked at."""
+    looked = formats.number(found.looked)
+    if not found.personal:
+        whole = _("None.") if found.looked == found.count else _("None in the newest %(n)s events.")
+        return whole % {"n": looked}
+    said = _("%(personal)s of them have some; that of %(readable)s can still be read.")
+    if found.looked < found.count:
+        said = _("%(personal)s of the newest %(looked)s have some; that of %(readable)s can still be read.")
+    return said % {"looked": looked, **{k: formats.number(getattr(found, k)) for k in ("personal", "readable")}}
+
+
 def job(kind: str, state: str, result: dict[str, object] | None) -> SafeString | str:
     """What came of a job, in one sentence; "" = nothing yet."""
     if state != "done" or not result:
@@ -82,3 +105,48 @@ def job(kind: str, state: str, result: dict[str, object] | None) -> SafeString |
         return _("Something differs: the first place is entry %(index)s.") % {"index": first}
     size = formats.number(float(str(result.get("size", 0))))
     return _("All %(n)s entries are as they were sealed.") % {"n": size}
+
+
+def heads(found: Checked) -> list[tuple[str, Any]]:
+    """The signed heads of a check, each with what it is called."""
+    words = {"previous": _("What you kept") if found.grown else "", "log": _("This one")}
+    return [(word, found.facts[at]) for at, word in words.items() if word and found.facts.get(at)]
+
+
+def verdict(found: Checked) -> list[str]:
+    """What the public check says, the verdict first, then what else is proven and with whose keys."""
+    lines = [_verdict(found)]
+    if found.verdict == "valid" and found.grown and found.kind != "head":
+        lines.append(_("Its log begins with the %(n)s entries that you kept.") % {"n": _size(found, "previous")})
+    if told := _personal(found.facts.get("personal_data", {})):
+        lines.append(told)
+    return [*lines, str(TRUST[found.trust])]
+
+
+def _verdict(found: Checked) -> str:
+    if found.verdict == "incomplete":
+        return _("Nothing is wrong, but something is missing.")
+    if found.verdict == "malformed":
+        return _("This cannot be read as a proof or an export.")
+    if found.verdict == "invalid":
+        return _("Not valid: this is not what was signed.")
+    if found.kind == "proof":
+        index = formats.number(found.facts["event"]["index"])
+        return _("Valid: entry %(index)s is in the log.") % {"index": index}
+    if found.kind == "bundle":
+        n = formats.number(found.facts["records"])
+        return _("Valid: all %(n)s events are in the log, unchanged.") % {"n": n}
+    sizes = {"new": _size(found, "log"), "old": _size(found, "previous")}
+    return _("Valid: the log of %(new)s entries begins with the %(old)s that you kept.") % sizes
+
+
+def _size(found: Checked, head: str) -> Any:
+    return formats.number(found.facts[head]["size"])
+
+
+def _personal(found: dict[str, int]) -> str:
+    """What became of personal data in what was brought; "" = there was none."""
+    if not any(found.values()):
+        return ""
+    said = _("Personal data: %(disclosed)s opened and as it was sealed, %(sealed)s sealed, %(shredded)s destroyed.")
+    return said % {name: formats.number(found.get(name, 0)) for name in ("disclosed", "sealed", "shredded")}

@@ -9,10 +9,9 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 
 from audit import jobs, proving, wishes
-from audit.bodies import ExportIn
 from audit.downloads import file_answer
 from audit.wishes import searched
-from frontend.audit import pages
+from frontend.audit import keeping, pages, work
 from frontend.tenancy import forms
 from frontend.tenancy.forms import Form
 from frontend.tenancy.people_views import caller
@@ -100,54 +99,41 @@ def verify_now(request: HttpRequest) -> HttpResponse:
 @never_cache
 def job_list(request: HttpRequest) -> HttpResponse:
     """Exports and verifications."""
-    return render(request, "frontend/audit/jobs.html", pages.job_rows(request.GET, caller(request)))
+    return render(request, "frontend/audit/jobs.html", work.job_rows(request.GET, caller(request)))
 
 
 @never_cache
 def export_new(request: HttpRequest, disclose: bool = False) -> HttpResponse:
-    """An export is asked for. `disclose`: with personal data, after a fresh proof."""
+    """An export is asked for; asked with `check` it is told what it would hold. `disclose`: with personal data."""
     who, now, asking = caller(request), timezone.now(), request.method == "POST"
-    form = forms.typed(request.POST if asking else request.GET, *pages.FILTERS, "format", "proofs")
-    if not asking:
-        form.given |= {"proofs": "yes", "format": form.given["format"] or "jsonl"}
-    elif (fields := export_fields(form, disclose)) is not None:
-        job = forms.attempt(form, lambda: wishes.export_request(fields, actor=who, now=now))
-        if job is not None:
-            return redirect("page-audit-job", job_id=job.id)
-    return answer(request, EXPORT, form, pages.export_context(form, who, personal=disclose))
-
-
-def export_fields(form: Form, disclose: bool) -> dict[str, object] | None:
-    """What was typed, as the API takes it; None: the form says what is wrong."""
-    given = form.given
-    asked = {
-        "filters": {name: given[name] for name in pages.WORDS if given[name]},
-        **{name: given[name] for name in ("from", "to") if given[name]},
-        "format": given["format"] or "jsonl", "proofs": given["proofs"] == "yes", "personal_data": disclose,
-    }  # fmt: skip
-    fields = forms.checked(ExportIn, form, asked)
-    return None if form.code else fields
+    data = request.POST if asking else request.GET
+    form, plan = work.export_form(data, begun=asking or "check" in data), None
+    if asking or "check" in data:
+        plan = work.export_ask(form, now, who, disclose=disclose, rehearse=not asking)
+    if asking and plan is not None:
+        return redirect("page-audit-job", job_id=plan.id)
+    return answer(request, EXPORT, form, {"plan": plan, **work.export_context(form, who, personal=disclose)})
 
 
 @never_cache
 def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
     """How far an export or verification is, and what came of it."""
-    return render(request, "frontend/audit/job.html", pages.job(job_id, caller(request)))
+    return render(request, "frontend/audit/job.html", work.job(job_id, caller(request)))
 
 
 @never_cache
 def job_cancel(request: HttpRequest, job_id: UUID) -> HttpResponse:
     """It ends at its next step; the page before says what goes."""
-    form, who, one = Form(), caller(request), pages.job_or_404(job_id)
+    form, who, one = Form(), caller(request), work.job_or_404(job_id)
     if request.method == "POST" and forms.attempt(form, lambda: jobs.job_cancel(job_id=one.id, actor=who)):
         return redirect("page-audit-job", job_id=job_id)
-    return answer(request, "frontend/audit/confirm.html", form, pages.job_plan(one))
+    return answer(request, "frontend/audit/confirm.html", form, work.job_plan(one))
 
 
 @never_cache
 def job_download(request: HttpRequest, job_id: UUID) -> HttpResponseBase:
     """The file of an export; that somebody takes it is an event."""
-    form, who, one = Form(), caller(request), pages.job_or_404(job_id)
+    form, who, one = Form(), caller(request), work.job_or_404(job_id)
     taken = forms.attempt(form, lambda: wishes.export_take(one, request.headers.get("Range", ""), actor=who))
     if taken is None:
         return refused(request, form)
@@ -157,4 +143,4 @@ def job_download(request: HttpRequest, job_id: UUID) -> HttpResponseBase:
 @never_cache
 def access(request: HttpRequest) -> HttpResponse:
     """Who can delete what today."""
-    return render(request, "frontend/audit/access.html", pages.access(timezone.now()))
+    return render(request, "frontend/audit/access.html", keeping.access(timezone.now(), caller(request)))

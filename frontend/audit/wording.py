@@ -131,6 +131,11 @@ VERDICTS: dict[str, Tone] = {
     "malformed": Tone("danger", "danger", pgettext_lazy("verdict", "unreadable")),
     "incomplete": Tone("warn", "warn", pgettext_lazy("verdict", "incomplete")),
 }
+TRUST: dict[str, Text] = {
+    "given": _("Checked with the keys you gave."),
+    "console": _("Checked with the keys of this console; who distrusts it checks offline with keys of their own."),
+    "none": _("The signer did not answer, so there were no keys to check with."),
+}
 WHY: dict[str, Text] = {
     "keys-not-given": _("No key was given, so the file only agrees with itself."),
     "quorum": _("Too few witnesses have cosigned."),
@@ -143,6 +148,11 @@ WHY: dict[str, Text] = {
     "inclusion": _("The path does not lead to the signed root."),
     "index": _("The index is not the one in the leaf."),
     "body": _("The body is not what the leaf commits to."),
+    "pii": _("The personal data is not what the leaf commits to."),
+    "proof-not-given": _("What shows that the log only grew is missing."),
+    "head-not-here": _("This console's log does not have the newer head, so it cannot show how it grew."),
+    "not-a-checkpoint": _("There is no signed head in it."),
+    "not-used": _("Body and personal data are checked with a proof; an export has its own."),
     "sha256": _("The content is not what was signed."),
     "consistency": _("The log did not only grow since the export before."),
     "fork": _("Two different logs of one size were signed."),
@@ -174,6 +184,16 @@ FILTERS: dict[str, tuple[Text, Text]] = {
     "reason": (pgettext_lazy("filter", "Reason"), ""),
 }
 """Name of a field → (label, hint)."""
+POWERS: dict[str, Text] = {
+    "approvals:destroy/person": _("decide what another person asked for"),
+    "audit:destroy": _("ask that bodies of old events go"),
+    "audit:destroy/person": _("let bodies of old events go, after another person asked"),
+    "people:destroy": _("remove people, and erase what the log knows of them"),
+    "share-groups:destroy": _("end a share group and fence what it cached"),
+    "share-groups:destroy/person": _("let tenants share blocks, after another person asked"),
+    "tenants:destroy": _("close a tenant, or make its blocks leave"),
+}
+"""Scope (`/person`: for people alone, no token) → what cannot be taken back."""
 PLANS: dict[str, Plan] = {
     "webhook-remove": Plan(
         _("Remove a webhook"),

@@ -85,6 +85,7 @@ WORDS = {
     "hook_kind": audit.HOOK_KINDS,
     "finding": audit.FINDINGS,
     "event_flag": audit.FLAGS,
+    "power": audit.POWERS,
     "actor": audit.ACTORS,
     "filter": {name: words[0] for name, words in audit.FILTERS.items()},
     "kpi": {name: words[0] for name, words in tenancy.KPIS.items()},

@@ -29,7 +29,7 @@ def counted():
 def test_before_anything_is_signed_nothing_is_fine(person):
     page = person("auditor").get("/audit").content.decode()
     assert "Nothing is signed yet." in page
-    assert 'class="notice" data-tone="ok"' not in page
+    assert 'id="log-answer" data-tone="unknown"' in page
     assert "No witness" in page
 
 
@@ -39,7 +39,8 @@ def test_what_was_not_hashed_again_is_not_said_to_be_fine(person, sealed):
     page = who.get("/audit").content.decode()
     assert f"Signed up to entry {size - 1:,}." in page
     assert "was not looked at yet" in page
-    assert 'class="notice" data-tone="ok"' not in page
+    assert 'id="log-answer" data-tone="unknown"' in page
+    assert "could begin another log" in page
     assert "The signer is on this host" in page
 
 
@@ -50,6 +51,63 @@ def test_each_look_is_an_event_and_the_state_is_none(person):
     assert b'"records"' in bytes(newest("log.searched").body)
     who.get("/audit/state")
     assert counted() == before + 1
+
+
+def followed(page):
+    """What the page asks after five seconds."""
+    return re.search(r'hx-get="(/audit/state[^"]+)"', page)[1].replace("&amp;", "&")
+
+
+def fresh(page):
+    """How many events came since, as the page says it."""
+    return int(re.search(r'id="log-fresh"[^>]*data-fresh="(\d+)"', page)[1])
+
+
+def test_a_page_says_what_came_since_but_not_its_own_look(person, sealed):
+    who = person("auditor")
+    asked = followed(who.get("/audit").content.decode())
+    before = counted()
+    assert fresh(who.get(asked).content.decode()) == 0
+    person("viewer", name="later")
+    page = who.get(asked).content.decode()
+    assert fresh(page) == 1
+    assert "1 new" in page
+    assert counted() == before + 1, "to follow is no look"
+    again = followed(who.get("/audit?action=token").content.decode())
+    person("viewer", name="latest")
+    assert fresh(who.get(again).content.decode()) == 0, "what the filter leaves out is no news"
+
+
+def test_an_event_that_waited_gets_its_place_while_one_reads(person, sealed):
+    who = person("auditor")
+    page = who.get("/audit?action=user.created").content.decode()
+    event = newest("user.created")
+    place = rf'id="at-{event.event_id}">\s*(?:<span class="muted">)?([^<]+)'
+    assert re.search(place, page)[1] == "waits"
+    assert f"#at-{event.event_id}" in page
+    assert str(event.event_id) not in re.sub(r'hx-\w[^=]*="[^"]*"', "", who.get(followed(page)).content.decode())
+    sealed()
+    moved = who.get(followed(page)).content.decode()
+    assert re.search(place, moved)[1].isdecimal()
+    assert f"#at-{event.event_id}" not in moved, "it is not asked for again"
+
+
+@pytest.mark.parametrize("asked", [
+    "", "?after=x&look=y&waiting=", "?after=2026-01-01T00:00:00&look=00000000-0000-0000-0000-000000000000&waiting=,",
+    "?after=9999-12-31T23:59:59%2B00:00&look=00000000-0000-0000-0000-000000000000&waiting=00000000-0000-0000-0000-000000000000",
+    "?from=soon&after=2026-01-01T00:00:00%2B00:00&look=00000000-0000-0000-0000-000000000000&waiting=",
+])  # fmt: skip
+def test_odd_questions_for_news_are_answered(person, asked):
+    page = person("auditor").get(f"/audit/state{asked}")
+    assert page.status_code == 200
+    assert 'data-fresh="0"' in page.content.decode() or "log-fresh" not in page.content.decode()
+
+
+def test_a_tenant_is_told_of_its_own_news_alone(person):
+    who = person("tenant-admin", tenant=a_tenant(slug=some("t")))
+    asked = followed(who.get("/audit").content.decode())
+    person("viewer", name="stranger")
+    assert fresh(who.get(asked).content.decode()) == 0
 
 
 def test_filters_narrow_and_say_so(person):
@@ -133,6 +191,10 @@ def test_an_export_is_made_taken_and_checked(person, sealed, client):
     who = person("auditor")
     sealed()
     assert who.get("/audit/exports/new?action=user").status_code == 200
+    told = who.get("/audit/exports/new?check=1&format=csv&proofs=yes&action=user").content.decode()
+    assert "<b>1 event</b>" in told
+    assert "1 of them have some; that of 1 can still be read." in told
+    assert not selectors.jobs().exists(), "a rehearsal makes nothing"
     asked = who.post("/audit/exports/new", {"format": "csv", "proofs": "yes", "action": "user"})
     assert asked.status_code == 302
     job = selectors.jobs().get()
@@ -142,11 +204,11 @@ def test_an_export_is_made_taken_and_checked(person, sealed, client):
     taken = who.get(f"/audit/jobs/{job.id}/download")
     bundle = b"".join(taken.streaming_content)
     assert bundle[:2] == b"PK"
-    good = client.post("/verify", {"file": io.BytesIO(bundle)}).content.decode()
+    good = client.post("/verify", {"proof_file": io.BytesIO(bundle)}).content.decode()
     assert 'data-verdict="valid"' in good
     half = len(bundle) // 2
     bad = bundle[:half] + bytes([bundle[half] ^ 1]) + bundle[half + 1 :]
-    assert 'data-verdict="valid"' not in client.post("/verify", {"file": io.BytesIO(bad)}).content.decode()
+    assert 'data-verdict="valid"' not in client.post("/verify", {"proof_file": io.BytesIO(bad)}).content.decode()
     assert "events, signed and with what checks them" in who.get("/audit/jobs").content.decode()
 
 
@@ -174,6 +236,7 @@ def test_a_job_can_be_stopped(person, sealed):
     sealed()
     who.post("/audit/verify")
     job = selectors.jobs().get()
+    assert "goes; nothing of the log changes" in who.get(f"/audit/jobs/{job.id}/cancel").content.decode()
     assert who.post(f"/audit/jobs/{job.id}/cancel").status_code == 302
     assert "is being cancelled" in who.get(f"/audit/jobs/{job.id}").content.decode()
     worked(job)
@@ -187,6 +250,10 @@ def test_the_access_review_names_who_can_destroy(person):
     assert "mira-okafor" in page
     assert "audit:destroy" in page
     assert "There was none" in page
+    row = re.search(r"let bodies of old events go.*?</tr>", page, re.S)[0]
+    assert "nobody" in row, "who looks is no approver"
+    assert "people only, no token" in row
+    assert "mira-okafor" in re.search(r"close a tenant.*?</tr>", page, re.S)[0]
 
 
 def test_a_tenants_administrator_sees_their_own_events(person):
@@ -249,7 +316,11 @@ def test_retention_is_asked_for_by_one_and_decided_by_another(person):
     assert "waits for a second person" in page
     assert "Let the bodies" not in page, "operators do not approve"
     page = decides.get("/audit/retention").content.decode()
-    approve = re.search(r'action="(/audit/retention/[^"]+/approve)"', page)
+    approve = re.search(r'href="(/audit/retention/[^"]+/approve)"', page)
+    plan = decides.get(approve[1]).content.decode()
+    assert "go for good" in plan
+    assert "Let the bodies of 2021-03 go" in plan
+    assert "waits for a second person" in decides.get("/audit/retention").content.decode(), "to look changes nothing"
     assert decides.post(approve[1]).status_code == 302
     assert "approved, not carried out yet" in decides.get("/audit/retention").content.decode()
 
@@ -271,8 +342,12 @@ def test_a_webhook_is_made_tried_paused_and_removed(person):
     assert "paused" in who.get(at).content.decode()
     assert who.post(f"{at}/test").status_code == 409
     who.post(f"{at}/state", {"active": "yes"})
+    assert "within 24 hours" in who.get(f"{at}/rotate").content.decode()
     again = re.search(r"whsec_[\w+/=]+", who.post(f"{at}/rotate").content.decode())[0]
     assert again != secret
+    assert "Old secret until" in who.get(at).content.decode()
+    assert "gone for good" in who.get(f"{at}/remove").content.decode()
+    assert who.get(at).status_code == 200, "to look changes nothing"
     assert who.post(f"{at}/remove").status_code == 302
     assert who.get(at).status_code == 404
 
