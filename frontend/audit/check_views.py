@@ -13,6 +13,7 @@ from frontend.audit.wording import VERDICTS, WHY
 from frontend.tenancy import forms
 from frontend.tenancy.forms import Form
 from frontend.tenancy.views import answer
+from kvconsole.infra.rest import Problem
 
 VERIFIER = kvc_verify.__file__
 TONES = {"problems": ("danger", "danger"), "reasons": ("warn", "warn"), "remarks": ("info", "info")}
@@ -33,7 +34,12 @@ def checked(request: HttpRequest, form: Form) -> Checked | None:
     given = {name: brought(request, name) for name in ("proof", "body", "pii", "earlier")}
     if not (given["proof"] or given["earlier"]):
         form.wrong("proof", "required")
-    return forms.attempt(form, lambda: checking.check(Brought(**given, keys=request.POST.get("keys", ""))))
+        return None
+    try:
+        return checking.check(Brought(**given, keys=request.POST.get("keys", "")))
+    except Problem as refusal:
+        form.refuse(refusal)
+        return None
 
 
 def brought(request: HttpRequest, name: str) -> bytes:

@@ -25,6 +25,8 @@ MOST_UPLOAD = 1 << 20
 MOST_UNPACKED = 48 << 20
 TOGETHER = 2
 PARTS = ("problems", "reasons", "remarks")
+WORST = ("valid", "incomplete", "invalid", "malformed")
+"""Of several verdicts the last one of these counts."""
 _places = threading.BoundedSemaphore(TOGETHER)
 
 
@@ -68,19 +70,17 @@ def check(brought: Brought) -> Checked:
         raise Problem("rate-limited", retry_after_seconds=2)
     try:
         given = [line.strip() for line in brought.keys.split("\n") if line.strip()]
-        trusted, trust = (given, "given") if given else _own_keys()
+        own = own_keys() if not (given and brought.proof) else []
+        trusted, trust = (given, "given") if given else (own, "console" if own else "none")
         kind = "head" if not brought.proof else "bundle" if brought.proof[:2] == b"PK" else "proof"
         reports = [_event(kind, brought, trusted)] if brought.proof else []
         if brought.earlier:
-            reports.append(_grown(brought, trusted))
+            reports.append(_grown(brought, trusted, own))
         facts = _merged(reports)
-        verdict = max((report.verdict for report in reports), key=_WORST.index)
+        verdict = max((report.verdict for report in reports), key=WORST.index)
         return Checked(kind, verdict, facts, trust, bool(brought.earlier))
     finally:
         _places.release()
-
-
-_WORST = ("valid", "incomplete", "invalid", "malformed")
 
 
 def _event(kind: str, brought: Brought, keys: list[str]) -> kvc_verify.Report:
@@ -97,7 +97,7 @@ def _event(kind: str, brought: Brought, keys: list[str]) -> kvc_verify.Report:
         return _plain(report, {file: "", body: "body", pii: "pii"})
 
 
-def _grown(brought: Brought, keys: list[str]) -> kvc_verify.Report:
+def _grown(brought: Brought, keys: list[str], own: list[str]) -> kvc_verify.Report:
     """What the verifier says of two signed heads; the newer one is that of the log now where nothing else was brought.
 
     Whoever has no head that this log signed is not told how long it is.
@@ -105,7 +105,7 @@ def _grown(brought: Brought, keys: list[str]) -> kvc_verify.Report:
     with _held(brought.earlier) as old:
         new = brought.proof
         if not new:
-            known = _run("consistency", own_keys(), old=old, new=old, proof=None)
+            known = _run("consistency", own, old=old, new=old, proof=None)
             if known.verdict != "valid":
                 return _plain(known, {old: "earlier"})
             newest = checkpoint_latest()
@@ -153,11 +153,6 @@ def own_keys() -> list[str]:
     """The log's and the export key of this console as vkeys; empty: the signer does not answer."""
     found = signing.public_keys()
     return [found.log, found.export] if isinstance(found, signing.PublicKeys) else []
-
-
-def _own_keys() -> tuple[list[str], str]:
-    found = own_keys()
-    return found, "console" if found else "none"
 
 
 @contextlib.contextmanager
