@@ -49,11 +49,11 @@ def check(*arguments) -> int:
     return subprocess.run([sys.executable, "-I", *map(str, arguments)], capture_output=True, check=False).returncode
 
 
-def asked_on_the_public_page(one, file: Path, body: Path | None = None) -> str:
+def asked_on_the_public_page(one, file: Path | None, body: Path | None = None, earlier: Path | None = None) -> str:
     one.go("/verify")
-    one.page.set_input_files("#f-file", str(file))
-    if body:
-        one.page.set_input_files("#f-body", str(body))
+    for name, path in (("proof", file), ("body", body), ("earlier", earlier)):
+        if path:
+            one.page.set_input_files(f"#f-{name}_file", str(path))
     one.page.click("main form[enctype] button[type=submit]")
     one.page.wait_for_selector("[data-verdict]")
     return one.page.get_attribute("[data-verdict]", "data-verdict")
@@ -62,7 +62,15 @@ def asked_on_the_public_page(one, file: Path, body: Path | None = None) -> str:
 def test_an_event_is_proved_exported_and_checked_with_what_was_downloaded(auditor, tmp_path):
     page = auditor.page
     auditor.go("/audit")
-    until(lambda: "Signed up to entry" in page.inner_text("#log-state"), 20, "the state to move by itself")
+    until(lambda: "Signed up to entry" in page.inner_text("#log-answer"), 20, "the state to move by itself")
+    kept = saved(page, "#keep-checkpoint", tmp_path)
+    top = page.locator("#log tbody tr").first.inner_text()
+    auditor.page.context.request.get(f"{auditor.url}/audit")
+    until(lambda: page.locator("#log-newest").count() == 1, 20, "a look from elsewhere to be told as new")
+    assert page.locator("#log tbody tr").first.inner_text() == top, "what one reads stays where it is"
+    page.click("#log-newest")
+    page.wait_for_selector("html[data-ready]", state="attached")
+    assert page.locator("#log-newest").count() == 0
     auditor.go("/audit?action=user.created")
     page.click("#log tbody a >> nth=0")
     page.wait_for_selector("#proof-h")
@@ -86,11 +94,15 @@ def test_an_event_is_proved_exported_and_checked_with_what_was_downloaded(audito
     assert check(verifier, "proof", spoiled, "--body", body, "--keys", keys) == 1
 
     auditor.go("/audit/exports/new?action=user")
-    page.click("main form[method=post] button[type=submit]")
+    page.click("main form[method=get].stack button[type=submit]")
+    page.click("section[aria-labelledby=plan-h] button[type=submit]")
     page.wait_for_selector("#job a.primary", timeout=60_000)
     bundle = saved(page, "#job a.primary", tmp_path)
     assert check(verifier, "bundle", bundle, "--keys", keys) == 0
     assert asked_on_the_public_page(auditor, bundle) == "valid"
+    assert asked_on_the_public_page(auditor, None, earlier=kept) == "valid"
+    assert "that you kept" in page.inner_text("#verdict")
+    assert asked_on_the_public_page(auditor, bundle, earlier=kept) == "valid"
     raw = bytearray(bundle.read_bytes())
     raw[len(raw) // 2] ^= 1
     spoiled.write_bytes(bytes(raw))
