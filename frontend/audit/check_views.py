@@ -46,7 +46,7 @@ def brought(request: HttpRequest, name: str) -> bytes:
     """The bytes of a file that was sent along, else what was pasted; requests are bounded, so they are in memory."""
     file = request.FILES.get(f"{name}_file")
     if file:
-        return file.read(checking.MOST_UPLOAD + 1)
+        return bytes(file.read(checking.MOST_UPLOAD + 1))
     return request.POST.get(name, "").replace("\r\n", "\n").encode()
 
 

@@ -110,8 +110,8 @@ def followed(now: datetime, data: QueryDict, principal: Principal) -> dict[str, 
     form, asked = filter_form(data)
     context = chain(now, principal)
     try:
-        after, look = datetime.fromisoformat(data["after"]), UUID(data["look"])
-        wanted = [UUID(one) for one in data["waiting"].split(",")[:ROWS] if one]
+        after, look = datetime.fromisoformat(str(data["after"])), UUID(str(data["look"]))
+        wanted = [UUID(one) for one in str(data["waiting"]).split(",")[:ROWS] if one]
         fresh = 0 if form.code or not after.tzinfo else selectors.newer(filter_of(asked), after, but=look)
     except (KeyError, ValueError, OverflowError):
         return context

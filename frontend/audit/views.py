@@ -125,8 +125,10 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
 def job_cancel(request: HttpRequest, job_id: UUID) -> HttpResponse:
     """It ends at its next step; the page before says what goes."""
     form, who, one = Form(), caller(request), work.job_or_404(job_id)
-    if request.method == "POST" and forms.attempt(form, lambda: jobs.job_cancel(job_id=one.id, actor=who)):
-        return redirect("page-audit-job", job_id=job_id)
+    if request.method == "POST":
+        forms.attempt(form, lambda: jobs.job_cancel(job_id=one.id, actor=who))
+        if not form.code:
+            return redirect("page-audit-job", job_id=job_id)
     return answer(request, "frontend/audit/confirm.html", form, work.job_plan(one))
 
 

@@ -14,15 +14,17 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tena
 MADE = EventFilter(action="user.created")
 
 
+def made():
+    with tenant_context(system("test")):
+        return user_create(username=some("u"), password="a long enough password 1", roles=("viewer",))
+
+
 @pytest.fixture
 def people(sealed):
-    """Two people were made and their events are in the log; one of a third waits."""
-    with tenant_context(system("test")):
-        users = [
-            user_create(username=some("u"), password="a long enough password 1", roles=("viewer",)) for _ in range(2)
-        ]
-        size = sealed()
-        user_create(username=some("u"), password="a long enough password 1", roles=("viewer",))
+    """Two people were made and their events are in the log; that of a third one waits."""
+    users = [made(), made()]
+    size = sealed()
+    made()
     return users, size
 
 
