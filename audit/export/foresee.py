@@ -50,13 +50,12 @@ def foresee(asked: EventFilter, *, size: int, whole: bool) -> Foreseen:
     oldest = rows.order_by("time_us", "id").values_list("time_us", flat=True).first()
     count = rows.values("id")[: COUNTED + 1].count()
     few, every = count == len(newest), whole and not (asked.narrows() or asked.since or asked.until)
+    under = {event for event, place in places([row[0] for row in newest]).items() if place.index < size}
+    newest = [row for row in newest if row[0] in under]
     if every:
         count = size
     elif few:
-        under = {event for event, place in places([row[0] for row in newest]).items() if place.index < size}
-        newest = [row for row in newest if row[0] in under]
-        count = len(newest)
-        oldest = newest[-1][1] if newest else None
+        count, oldest = len(newest), newest[-1][1] if newest else None
     personal = {event: time_us for event, time_us, flags in newest if flags & PII}
     return Foreseen(
         count=min(count, COUNTED) if not every else count,

@@ -105,6 +105,13 @@ FINDINGS: dict[str, Text] = {
     "producer-doubled": _("a writer's number comes twice"),
     "event-unsealed": _("an event was not sealed"),
     "signer-refused": _("the signer refused this log"),
+    "leaf": _("a leaf is not what was sealed"),
+    "event": _("an event is not what its leaf says"),
+    "body": _("a body is not what its leaf says"),
+    "tile": _("a hash of the tree is not that of its leaves"),
+    "checkpoint": _("a checkpoint is not that of the tree"),
+    "frontier": _("the edge of the tree is not that of its leaves"),
+    "log-shrunk": _("the log has become shorter than it was signed"),
     "gap": _("numbers of a writer are missing"),
     "signature": _("the newest checkpoint is not signed by the log's key"),
 }

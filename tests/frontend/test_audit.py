@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from audit import retention
+from audit import retention, scrubber
 from audit.export.foresee import Foreseen
 from audit.jobs import STATES
 from audit.selectors import FLAGS, OUTCOMES
@@ -114,6 +114,7 @@ def test_every_code_has_its_word():
     assert set(hooks.STATES) <= set(wording.HOOK_STATES)
     assert set(retention.CLASSES) == set(wording.CLASSES)
     assert set(Doubt.__args__) == set(wording.DOUBTS)
+    assert set(scrubber.KINDS) <= set(wording.FINDINGS)
 
 
 def test_keys_under_a_note_are_named_once():
