@@ -206,8 +206,8 @@ PLANS: dict[str, Plan] = {
         _("Remove a webhook"),
         _("It would be gone for good, and nobody at this address would be told of anything."),
         (
-            _("Its secret, and every message that is still on its way to it."),
-            _("The list of what was sent to it. That there was a webhook stays in the log."),
+            _("Its secret goes, and so does every message that is still on its way to it."),
+            _("The list of what was sent to it goes; that there was a webhook stays in the log."),
         ),
         _("Remove with its secret"),
         pgettext_lazy("webhook", "Keep it"),
