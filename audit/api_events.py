@@ -3,7 +3,6 @@
 Whoever reads events leaves one: which events were asked for, and how many came.
 """
 
-from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -19,12 +18,12 @@ from audit.bodies import QUERY, CheckpointOut, EventOut, EventQuery, StateOut, e
 from audit.downloads import AsItIs
 from audit.epochs import log_at
 from audit.export import bundle
-from audit.export.making import told
 from audit.proving import checkpoint_now, proof_of
-from audit.services import portable, record
+from audit.services import portable
 from audit.standing import hindrance
 from audit.tree import log_state
-from kvconsole.infra.access import ANY, Principal, audited, counted, route
+from audit.wishes import searched
+from kvconsole.infra.access import ANY, audited, counted, route
 from kvconsole.infra.calls import call, caller, page_of
 from kvconsole.infra.rest import Problem
 
@@ -47,7 +46,7 @@ class Events(APIView):
             return selectors.event_views(found, reader=actor)
 
         answer = page_of(rows, request, name="audit.events", item=event_answer, views=views)
-        _searched(actor, asked, len(answer.data["items"]))
+        searched(asked, len(answer.data["items"]), actor=actor)
         return answer
 
 
@@ -61,7 +60,7 @@ class EventDetail(APIView):
         if found is None:
             raise Problem("not-found")
         (view,) = selectors.event_views([found], reader=actor)
-        _searched(actor, {"event": str(event_id)}, 1)
+        searched({"event": str(event_id)}, 1, actor=actor)
         return Response(event_answer(view))
 
 
@@ -115,31 +114,6 @@ def _query(request: Request) -> dict[str, Any]:
     found = EventQuery(data=given)
     found.is_valid(raise_exception=True)
     return dict(found.validated_data)
-
-
-def _searched(actor: Principal, asked: dict[str, Any], count: int) -> None:
-    """The search is an event; what somebody typed is sealed in it, and of a person who was named only who that is.
-
-    It is sealed for who searched: a name would outlive the keys of the person who has it.
-    """
-    span = {name: asked[name] for name in ("from", "to") if asked.get(name)}
-    named = {name: asked[name] for name in ("actor", "object", "request_id") if asked.get(name)}
-    if "actor" in named:
-        named["actor"] = selectors.actor_said(named["actor"])
-    record(
-        event_type="log.searched",
-        outcome="success",
-        actor=actor,
-        tenant_id=actor.tenant_id,
-        object_kind="log",
-        object_id="",
-        body={"range": span, "filters": told(_words(asked, but=span)), "records": count},
-        pii={"filters": named} if named else None,
-    )
-
-
-def _words(asked: dict[str, Any], *, but: Sequence[str] | dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in asked.items() if name not in but}
 
 
 urlpatterns: list[URLPattern] = [

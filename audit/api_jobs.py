@@ -1,6 +1,5 @@
 """REST of exports and verifications: asked for, looked at, cancelled, taken away."""
 
-import time
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -13,19 +12,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from audit import jobs, selectors
-from audit.bodies import ExportIn, JobOut, job_answer, said_of
-from audit.downloads import AsItIs, Range, file_answer
-from audit.epochs import Log, log_at
-from audit.export import bundle, parquet
-from audit.export.making import told
+from audit import jobs, selectors, wishes
+from audit.bodies import ExportIn, JobOut, job_answer
+from audit.downloads import AsItIs, file_answer
 from audit.models import Job
-from audit.proving import checkpoint_now
-from audit.services import record
-from kvconsole.infra.access import Principal, audited, counted, route
+from kvconsole.infra.access import audited, counted, route
 from kvconsole.infra.calls import PROOF, call, caller, page_of
 from kvconsole.infra.rest import Problem, validate_only
-from kvconsole.infra.sql import PLATFORM
 from kvconsole.infra.statements import Rows
 
 MAKERS = ("auditor", "tenant-admin")
@@ -48,20 +41,8 @@ class Exports(APIView):
     )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """A signed bundle of events will be made; of a tenant's people: of the tenant's own events."""
-        actor, filters = caller(), dict(fields.get("filters") or {})
-        if fields["format"] == "parquet" and not parquet.available():
-            raise Problem("format-unavailable", "pyarrow is not installed: the extra kv-console[parquet].")
-        _may_disclose(actor, fields["personal_data"])
-        filters["actor"] = selectors.actor_said(filters.get("actor", ""))
-        said, log = said_of(fields, filters), log_at(fields.get("epoch"))
-        size = _size(fields.get("size"), log)
-        params = {name: fields[name] for name in ("format", "proofs", "personal_data")}
-        params |= {"filters": said, "size": size, "epoch": log.number, "previous": _previous(actor, size, log)}
-        span = {name: said[name] for name in ("from", "to") if name in said}
-        words = {name: value for name, value in said.items() if name not in span}
-        body = {"range": span, "filters": told(words), "formats": [fields["format"]], "size": size}
-        body |= {name: fields[name] for name in ("proofs", "personal_data")}
-        return _accepted("export", params, "export.requested", body, rehearsal=validate_only(request))
+        job = wishes.export_request(fields, actor=caller(), now=datetime.now(UTC))
+        return _accepted(job, rehearsal=validate_only(request))
 
 
 class Verify(APIView):
@@ -70,10 +51,8 @@ class Verify(APIView):
     @call("audit_verify", answer=JobOut, status=202, operation=True, refusals=JOB_REFUSALS)
     def post(self, request: Request) -> Response:
         """All of the log will be hashed again; the first divergence is named."""
-        size = checkpoint_now().size
-        return _accepted(
-            "verify", {"size": size}, "verification.requested", {"size": size}, rehearsal=validate_only(request)
-        )
+        job = wishes.verification_request(actor=caller(), now=datetime.now(UTC))
+        return _accepted(job, rehearsal=validate_only(request))
 
 
 class Jobs(APIView):
@@ -119,63 +98,13 @@ class Download(APIView):
     )  # fmt: skip
     def get(self, request: Request, job_id: UUID) -> HttpResponseBase:
         """The bundle; each time somebody takes it is an event."""
-        actor, job = caller(), _job(job_id)
-        if job.kind != "export":
-            raise Problem("not-found")
-        if job.state in jobs.OPEN:
-            raise Problem("job-open", retry_after_seconds=2)
-        path = jobs.file_of(job.id)
-        if job.state != "done" or not path.exists():
-            raise Problem("export-gone")
-        part = Range.of(request.headers.get("Range", ""), path.stat().st_size)
-        record(
-            event_type="export.downloaded",
-            outcome="success",
-            actor=actor,
-            tenant_id=actor.tenant_id,
-            object_kind="job",
-            object_id=str(job.id),
-            body={"export": str(job.id), "format": job.params["format"], "bytes": part.length},
-        )
-        name = f"kvc-audit-{job.params['size']}-{str(job.id)[-12:]}.zip"
-        return file_answer(request, path, part, name=name, sha256=job.result["sha256"])
+        taken = wishes.export_take(_job(job_id), request.headers.get("Range", ""), actor=caller())
+        return file_answer(request, taken.path, taken.part, name=taken.name, sha256=taken.sha256)
 
 
-def _accepted(kind: str, params: dict[str, Any], event_type: str, body: dict[str, Any], *, rehearsal: bool) -> Response:
-    job = jobs.job_request(
-        kind=kind, params=params, actor=caller(), now=datetime.now(UTC), event_type=event_type, body=body
-    )  # fmt: skip
+def _accepted(job: Job, *, rehearsal: bool) -> Response:
     headers = {"Location": f"/api/v1/audit/jobs/{job.id}", "Retry-After": "1"}
     return Response(job_answer(job), status=202, headers={} if rehearsal else headers)
-
-
-def _size(wanted: int | None, log: Log) -> int:
-    """Size of the checkpoint of the log that an export is made under."""
-    if wanted is None:
-        return checkpoint_now(log).size
-    if bundle.checkpoint_note(wanted, log) is None:
-        errors = [{"pointer": "/size", "code": "invalid", "detail": "No checkpoint of this size was signed."}]
-        raise Problem("validation-failed", errors=errors)
-    return wanted
-
-
-def _previous(actor: Principal, size: int, log: Log) -> dict[str, Any] | None:
-    """The newest bundle of the same place before this size, or of the log before: the next one shows that the log only
-    grew since, or what was kept of it."""
-    rows = Job.objects.filter(tenant_id=actor.tenant_id or PLATFORM, kind="export", state__in=("done", "removed"))
-    rows = rows.filter(params__proofs=True).order_by("-result__size", "id")
-    found = rows.filter(result__epoch=log.number, result__size__lt=size).values_list("result", flat=True).first()
-    if found is None and log.number > 1:
-        found = rows.filter(result__epoch=log.number - 1).values_list("result", flat=True).first()
-    return {name: found[name] for name in ("manifest_sha256", "size", "epoch")} if found else None
-
-
-def _may_disclose(actor: Principal, wanted: bool) -> None:
-    """Personal data leaves the console only for a person who has just proved who they are."""
-    if wanted and actor.kind != "user":
-        raise Problem("person-needed")
-    if wanted and not actor.stepped_up(time.time()):
-        raise Problem("step-up-required")
 
 
 def _job(job_id: UUID) -> Job:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from django.core.handlers.asgi import ASGIRequest
-from django.http import StreamingHttpResponse
+from django.http import HttpRequest, StreamingHttpResponse
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.request import Request
 
@@ -51,11 +51,14 @@ class Range(NamedTuple):
         return cls(start, end - start + 1, size, True)
 
 
-def file_answer(request: Request, path: Path, part: Range, *, name: str, sha256: str) -> StreamingHttpResponse:
+def file_answer(
+    request: Request | HttpRequest, path: Path, part: Range, *, name: str, sha256: str
+) -> StreamingHttpResponse:
     """These bytes of the file; memory stays flat however large it is."""
     file = path.open("rb")
     file.seek(part.start)
-    pieces = _asked(file, part.length) if isinstance(request._request, ASGIRequest) else _pieces(file, part.length)
+    plain = request._request if isinstance(request, Request) else request
+    pieces = _asked(file, part.length) if isinstance(plain, ASGIRequest) else _pieces(file, part.length)
     answer = StreamingHttpResponse(pieces, status=206 if part.partial else 200, content_type="application/zip")
     answer._resource_closers.append(file.close)  # type: ignore[attr-defined]  # also where nobody reads it
     answer["Content-Length"] = str(part.length)

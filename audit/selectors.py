@@ -28,9 +28,12 @@ from kvcore.leaf import PII
 OUTCOMES = ("unknown", "success", "failure", "denied")
 FLAGS = {1: "personal_data", 2: "agent_signed", 4: "break_glass", 8: "late", 16: "approval", 32: "restore"}
 PAGE, MOST = 50, 500
+NEWER = 100
+"""So many events that came since are counted; more are told as this many."""
 REFUSALS = 5_000
 """So many refusals are looked through for attempts to approve one's own wishes."""
 NAMES = {kind.number: kind.name for kind in TYPES.values()}
+_DAY_US = 86_400_000_000
 _REF = re.compile(r"[0-9a-f]{32}")
 _LEAVES = "SELECT event, idx, hash, epoch FROM audit_leaf_all WHERE event = ANY(%s)"
 _COLUMNS = (
@@ -161,13 +164,32 @@ def events(asked: EventFilter, cursor: str = "", *, reader: Principal, limit: in
     return EventPage(views, last if older and found else "", f"~{first}" if newer and found else "")
 
 
+def newer(asked: EventFilter, after: datetime, *, but: UUID) -> int:
+    """How many of the events that are meant came after this moment, without one, at most `NEWER`. Index: _time."""
+    since = max(asked.since, after) if asked.since else after
+    rows = selected(msgspec.structs.replace(asked, since=since))
+    return rows.filter(time_us__gt=micros(after)).exclude(event_id=but).values("id")[:NEWER].count()
+
+
+def places_of(ids: Collection[UUID]) -> dict[UUID, int]:
+    """Where events are in the log, by their UUID; those that are there, of those that the current plane shows."""
+    if not (near := _near(ids)):
+        return {}
+    known = dict(Event.objects.filter(near, event_id__in=ids).values_list("id", "event_id"))
+    return {known[event]: place.index for event, place in places(known).items()}
+
+
 def event(event_id: UUID) -> Event | None:
     """One event that the current plane shows. Index: audit_event_uuid; ids hold their time, so one month is asked."""
-    at = (event_id.int >> 80) * 1000
-    near = {"time_us__gte": at - 86_400_000_000, "time_us__lt": at + 86_400_000_000}
     rows = Event.objects.only(*_COLUMNS).filter(event_id=event_id)
-    found = rows.filter(**near).first() if event_id.version == 7 else None
-    return found or rows.first()
+    near = _near([event_id])
+    return (rows.filter(near).first() if near else None) or rows.first()
+
+
+def _near(ids: Collection[UUID]) -> Q:
+    """A day around the times that such ids hold; empty where none holds one."""
+    at = [(one.int >> 80) * 1000 for one in ids if one.version == 7]
+    return Q(time_us__gte=min(at) - _DAY_US, time_us__lt=max(at) + _DAY_US) if at else Q()
 
 
 def places(ids: Collection[int]) -> dict[int, Place]:

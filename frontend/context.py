@@ -19,7 +19,10 @@ from kvconsole.infra.access import Principal, principal_of, rule_for
 
 
 class Entry(NamedTuple):
-    """One entry of the rail. `keys` are pressed after `g`; `within` are the routes that belong to it."""
+    """One entry of the rail. `keys` are pressed after `g`; `within` are the routes that belong to it.
+
+    `instead`: where those go who may not see `route`.
+    """
 
     group: str
     route: str
@@ -27,8 +30,42 @@ class Entry(NamedTuple):
     word: str | Promise
     keys: str
     within: frozenset[str]
+    instead: tuple[str, ...] = ()
 
 
+class Place(NamedTuple):
+    """A page that the palette finds and the rail does not show. `within`: routes whose tab it is, if it is one."""
+
+    route: str
+    icon: str
+    word: str | Promise
+    within: tuple[str, ...] = ()
+
+
+PLACES = (
+    Place("page-audit", "audit", pgettext_lazy("page", "Log"), ("page-audit", "page-audit-event")),
+    Place(
+        "page-audit-jobs",
+        "download",
+        pgettext_lazy("page", "Exports and verifications"),
+        ("page-audit-jobs", "page-audit-job", "page-audit-export-new", "page-audit-export-disclose"),
+    ),
+    Place("page-audit-export-new", "plus", pgettext_lazy("page", "New export")),
+    Place("page-audit-access", "key", pgettext_lazy("page", "Access review"), ("page-audit-access",)),
+    Place(
+        "page-webhooks",
+        "hook",
+        pgettext_lazy("page", "Webhooks"),
+        ("page-webhooks", "page-webhook", "page-webhook-new", "page-webhook-rotate", "page-webhook-remove"),
+    ),
+    Place(
+        "page-audit-retention",
+        "clock",
+        pgettext_lazy("page", "Retention"),
+        ("page-audit-retention", "page-audit-retention-new", "page-audit-retention-approve"),
+    ),
+)
+AUDIT = frozenset(route for place in PLACES for route in place.within)
 RAIL = (
     Entry("observe", "page-overview", "overview", pgettext_lazy("page", "Overview"), "o", frozenset({"page-overview"})),
     Entry("observe", "page-map", "map", pgettext_lazy("page", "Map"), "m", frozenset({"page-map"})),
@@ -50,6 +87,8 @@ RAIL = (
         frozenset({"page-tenants", "page-tenant", "page-tenant-new", "page-tenant-change", "page-tenant-quotas"}),
     ),
     Entry("govern", "page-portal", "tenant", pgettext_lazy("page", "My cache"), "h", frozenset({"page-portal"})),
+    Entry("govern", "page-audit", "audit", pgettext_lazy("page", "Audit"), "u", AUDIT, ("page-audit-retention",)),
+    Entry("system", "page-verify", "ok", pgettext_lazy("page", "Verify"), "v", frozenset({"page-verify"})),
     Entry(
         "system",
         "page-settings",
@@ -58,7 +97,7 @@ RAIL = (
         "s",
         frozenset({"page-settings", "page-person-new", "page-person", "page-share-new", "page-share-group"}),
     ),
-    Entry("system", "page-ui", "docs", pgettext_lazy("page", "Components"), "u", frozenset({"page-ui"})),
+    Entry("system", "page-ui", "docs", pgettext_lazy("page", "Components"), "c", frozenset({"page-ui"})),
     Entry(
         "system",
         "page-problems",
@@ -97,8 +136,14 @@ def landing(principal: Principal, wanted: str) -> str:
 def where(entry: Entry, principal: Principal | None) -> str:
     """The address behind an entry; "" = it is not for this caller. The portal is one's own tenant's."""
     if entry.route == "page-portal":
-        return home(principal) if principal and principal.tenant_slug else ""
-    return reverse(entry.route)
+        return home(principal) if principal and principal.tenant_slug and open_to(entry.route, principal) else ""
+    return next((reverse(route) for route in (entry.route, *entry.instead) if open_to(route, principal)), "")
+
+
+def open_to(route: str, principal: Principal | None) -> bool:
+    """Whether the caller may see this page."""
+    rule = rule_for(route, "GET")
+    return rule is not None and rule.allows(principal)
 
 
 def version() -> str:
@@ -117,8 +162,7 @@ def initials(name: str) -> str:
 
 def nodes_of(principal: Principal | None) -> list[str]:
     """The nodes that the palette finds, on whatever page; nobody's where the principal may not see nodes."""
-    rule = rule_for("page-node", "GET")
-    return list(node_names()) if rule and rule.allows(principal) else []
+    return list(node_names()) if open_to("page-node", principal) else []
 
 
 def console(request: HttpRequest) -> dict[str, Any]:
@@ -129,12 +173,16 @@ def console(request: HttpRequest) -> dict[str, Any]:
     language = get_language() or "en"
     tag, shown, other = LANGUAGES.get(language, LANGUAGES["en"])
     entries: list[dict[str, Any]] = [
-        {"entry": e, "url": address, "current": here in e.within}
-        for e in RAIL
-        if (rule := rule_for(e.route, "GET")) and rule.allows(principal) and (address := where(e, principal))
+        {"entry": e, "url": address, "current": here in e.within} for e in RAIL if (address := where(e, principal))
+    ]
+    places = [
+        {"place": p, "url": reverse(p.route), "current": here in p.within}
+        for p in PLACES
+        if open_to(p.route, principal)
     ]
     return {
         "console": {
+            "places": places,
             "groups": [(word, [e for e in entries if e["entry"].group == key]) for key, word in GROUPS.items()],
             "entries": entries,
             "home": home(principal),

@@ -5,6 +5,7 @@ from typing import Any
 from allauth.socialaccount.providers.openid_connect import views as openid
 
 from frontend import accounts, views
+from frontend.audit.urls import urlpatterns as audit_routes
 from frontend.tenancy.urls import urlpatterns as tenancy_routes
 from kvconsole.infra.access import ANY, PUBLIC, audited, counted, route
 
@@ -51,6 +52,7 @@ urlpatterns = [
     route("nodes/<str:name>", views.node, "page-node", GET=counted(*FLEET_ROLES)),
     *account_routes,
     *tenancy_routes,
+    *audit_routes,
     route("preferences", views.preferences, "page-preferences", POST=counted(PUBLIC)),
     route("docs/ui", views.component_sheet, "page-ui", GET=counted(PUBLIC)),
     route("docs/problems", views.problems, "page-problems", GET=counted(PUBLIC)),

@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 
 from catalog.selectors import TierView
 from frontend import formats, shapes, wording
+from frontend.audit import wording as audit
 from frontend.tenancy import wording as tenancy
 
 register = template.Library()
@@ -56,6 +57,13 @@ KINDS = {
     "token": tenancy.TOKEN_STATES,
     "group": tenancy.GROUP_STATES,
     "quota": tenancy.QUOTA_STATES,
+    "outcome": audit.OUTCOMES,
+    "signer": audit.SIGNER,
+    "job": audit.JOB_STATES,
+    "hook": audit.HOOK_STATES,
+    "delivery": audit.DELIVERY_STATES,
+    "approval": audit.APPROVAL_STATES,
+    "verdict": audit.VERDICTS,
 }
 WORDS = {
     "role": wording.NODE_ROLES,
@@ -72,6 +80,14 @@ WORDS = {
     "incomplete": {**wording.SOURCE_REASONS, **tenancy.INCOMPLETE},
     "reuse": tenancy.REUSE_FIELDS,
     "field": {name: words[0] for name, words in tenancy.FIELDS.items()},
+    "job_kind": audit.JOB_KINDS,
+    "export_format": audit.FORMATS,
+    "hook_kind": audit.HOOK_KINDS,
+    "finding": audit.FINDINGS,
+    "event_flag": audit.FLAGS,
+    "power": audit.POWERS,
+    "actor": audit.ACTORS,
+    "filter": {name: words[0] for name, words in audit.FILTERS.items()},
     "kpi": {name: words[0] for name, words in tenancy.KPIS.items()},
     "kpi_note": {name: words[1] for name, words in tenancy.KPIS.items()},
 }

@@ -91,7 +91,7 @@ def _powers() -> list[Power]:
     found: dict[tuple[str, bool], tuple[set[str], set[str]]] = {}
     for name, rules in access.registry().items():
         for method, rule in rules.items():
-            if rule.scope.endswith(f":{access.DESTROY}"):
+            if method != "GET" and rule.scope.endswith(f":{access.DESTROY}"):  # the page before an act destroys nothing
                 calls, roles = found.setdefault((rule.scope, rule.person), (set(), set()))
                 calls.add(f"{method} {name}")
                 roles.update(rule.roles)

@@ -64,6 +64,44 @@ def _remove(page: Any) -> None:
     _send(page, "main a[href$='/remove']")
 
 
+def _erase(page: Any) -> None:
+    _person(page)
+    _send(page, "main a[href$='/erase']")
+
+
+def _hooked(page: Any) -> None:
+    page.fill("#f-url", "https://demo.invalid/in")
+    page.check("[name='events'][value='log.gap']")
+    _send(page, "main form[method=post] button[type=submit]")
+
+
+def _hook_page(page: Any) -> None:
+    _hooked(page)
+    _send(page, "main a.primary")
+
+
+def _hook_act(link: str) -> Callable[[Any], None]:
+    def act(page: Any) -> None:
+        _send(page, "main tbody a[href*='/audit/webhooks/0']")
+        _send(page, f"main a[href$='/{link}']")
+
+    return act
+
+
+def _job(row: int, link: str = "") -> Callable[[Any], None]:
+    def act(page: Any) -> None:
+        _send(page, f"#jobs tbody tr:nth-child({row}) a")
+        if link:
+            _send(page, link)
+
+    return act
+
+
+def _check(page: Any) -> None:
+    page.fill("#f-proof", "demo")
+    _send(page, "main form[method=post] button[type=submit]")
+
+
 def _token(page: Any) -> None:
     page.fill("#f-name", "demo")
     page.check("[name='roles'][value='viewer']")
@@ -132,7 +170,42 @@ FORMS: dict[str, Form] = {
         "page-share-group", "/settings", "approver", act=_followed("/share-groups/0"), shows="#decide-h"
     ),
 }  # fmt: skip
-NO_PAGE = {"page-rates": "a part of the portal and of a tenant's page, which are visited"}
+FORMS |= {
+    "webhook, new": Form("page-webhook-new", "/audit/webhooks/new"),
+    "webhook": Form("page-webhook-new", "/audit/webhooks/new", act=_hooked, shows="[data-once]"),
+    "webhook, its page": Form("page-webhook", "/audit/webhooks/new", act=_hook_page, shows="#sent-h"),
+    "webhook, new secret": Form("page-webhook-rotate", "/audit/webhooks", act=_hook_act("rotate"), shows="#plan-h"),
+    "webhook, removed": Form("page-webhook-remove", "/audit/webhooks", act=_hook_act("remove"), shows="#plan-h"),
+    "retention": Form("page-audit-retention-new", "/audit/retention/new"),
+    "retention, to decide": Form(
+        "page-audit-retention-approve", "/audit/retention", "approver", act=_followed("/approve"), shows="#plan-h"
+    ),
+    "event": Form("page-audit-event", "/audit", act=_followed("/audit/events/"), shows="#proof-h"),
+    "export": Form("page-audit-export-new", "/audit/exports/new", "auditor"),
+    "export, told": Form(
+        "page-audit-export-new", "/audit/exports/new?check=1&format=csv&proofs=yes", "auditor", shows="#plan-h"
+    ),
+    "export, disclosed": Form(
+        "page-audit-export-disclose", "/audit/exports/disclose?check=1&proofs=yes", "auditor", shows="#plan-h"
+    ),
+    "job": Form("page-audit-job", "/audit/jobs", "auditor", act=_job(3), shows="#job-h"),
+    "job, that found something": Form("page-audit-job", "/audit/jobs", "auditor", act=_job(2), shows="#job-h"),
+    "job, stopped": Form(
+        "page-audit-job-cancel", "/audit/jobs", "auditor", act=_job(1, "#job-stop"), shows="#plan-h"
+    ),
+    "jobs": Form("page-audit-jobs", "/audit/jobs", "auditor", shows="#jobs-h"),
+    "erase": Form("page-person-erase", "/settings", act=_erase, shows="#plan-h"),
+    "check": Form("page-verify", "/verify", act=_check, shows="#verdict-h"),
+}  # fmt: skip
+NO_PAGE = {
+    "page-rates": "a part of the portal and of a tenant's page, which are visited",
+    "page-audit-state": "a part of the log's page, which is visited",
+    **dict.fromkeys(
+        ("page-audit-checkpoint", "page-audit-proof", "page-audit-body", "page-audit-download", "page-verifier",
+         "page-verify-keys"),
+        "a file",
+    ),
+}  # fmt: skip
 """Addresses that are no page of their own, and why."""
 
 

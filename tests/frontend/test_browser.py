@@ -21,6 +21,13 @@ PAGES = (
     "/epochs?model=llama-3.1-8b",
     "/t/acme-code",
     "/settings",
+    "/audit",
+    "/audit?outcome=denied&from=2100-01-01",
+    "/audit/access",
+    "/audit/webhooks",
+    "/audit/webhooks/new",
+    "/audit/retention",
+    "/verify",
     "/docs/ui",
     "/docs/problems",
     "/docs/problems/queue-full",
@@ -73,6 +80,7 @@ TENANCY_NAMES = frozenset(
         "face",
         "auto",
         "legal",
+        *("sha", "csv", "ocsf", "parquet", "read", "write", "platform"),
     ]
 )
 """Names of the demonstration's tenants, people, models and labels, and of programs."""
@@ -169,11 +177,13 @@ def test_a_chinese_form_has_no_english_words(visit, site, name):
         assert re.search(r"[\u4e00-\u9fff]", own) or said.evaluate("(e) => Boolean(e.closest('td'))"), own
 
 
-def test_every_page_of_tenancy_is_among_the_forms_and_pages():
-    from frontend.tenancy import urls
+def test_every_page_of_tenancy_and_of_the_log_is_among_the_forms_and_pages():
+    from frontend.audit import urls as audit
+    from frontend.tenancy import urls as tenancy
 
     seen = {resolve(path.split("?")[0]).url_name for path in PAGES} | {form.page for form in FORMS.values()}
-    asked = {p.name for p in urls.urlpatterns if rule_for(p.name, "GET")} | {"page-model-check"}
+    addresses = [*tenancy.urlpatterns, *audit.urlpatterns]
+    asked = {p.name for p in addresses if rule_for(p.name, "GET")} | {"page-model-check"}
     assert not asked - seen - set(NO_PAGE)
     assert not set(NO_PAGE) - asked
 

@@ -17,13 +17,13 @@ def test_initials(name, letters):
 def test_keys_of_the_rail_are_unique():
     keys = [entry.keys for entry in context.RAIL]
     assert len(set(keys)) == len(keys)
-    assert {"o", "m", "a", "e", "n", "s"} <= set(keys)
+    assert {"o", "m", "a", "e", "n", "s", "u", "v"} <= set(keys)
 
 
 @pytest.mark.django_db
 def test_the_rail_has_only_what_the_role_may_see(client, person):
     stranger = client.get("/docs/problems", headers={"accept": "text/html"}).context["console"]
-    assert [e["entry"].route for e in stranger["entries"]] == ["page-ui", "page-problems"]
+    assert [e["entry"].route for e in stranger["entries"]] == ["page-verify", "page-ui", "page-problems"]
     viewer = person("viewer").get("/docs/problems").context["console"]
     assert [e["entry"].route for e in viewer["entries"]][:3] == ["page-overview", "page-map", "page-nodes"]
     assert "page-portal" not in [e["entry"].route for e in viewer["entries"]], "that is a tenant's own people's"

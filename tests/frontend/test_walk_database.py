@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -18,7 +19,12 @@ from tests.frontend.conftest import opener
 from tests.running import Console
 
 pytestmark = [pytest.mark.walk, pytest.mark.browser, pytest.mark.timeout(300)]
-PAGES = ("/", "/map", "/nodes", "/nodes/fra-p2", "/docs/ui", "/docs/problems", "/docs/problems/queue-full", "/nothing")
+PAGES = (
+    *("/", "/map", "/nodes", "/nodes/fra-p2", "/docs/ui", "/docs/problems", "/docs/problems/queue-full", "/nothing"),
+    *("/audit", "/audit/state", "/audit/access", "/audit/webhooks", "/audit/webhooks/new", "/audit/retention"),
+    *("/audit/events/00000000-0000-7000-8000-000000000001", "/verify"),
+)
+OF_AUDITORS = ("/audit/jobs", "/audit/exports/new", "/audit/exports/new?check=1", "/audit/checkpoint")
 SECONDS_MOST = 2.0
 OLD = "'old' in document.documentElement.dataset"
 
@@ -89,6 +95,20 @@ def line(site: Console) -> Iterator[tuple[Line, Console]]:
         made.cut()
 
 
+def logged_in(console: Console, chromium: Any, user: str = "operator") -> dict[str, Any]:
+    """What the browser of somebody keeps."""
+    context = chromium.new_context()
+    console.login(context.new_page(), user)
+    kept = context.storage_state()
+    context.close()
+    return kept
+
+
+def cookies_of(state: dict[str, Any]) -> dict[str, str]:
+    """Name → value."""
+    return {c["name"]: c["value"] for c in state["cookies"]}
+
+
 def asked(url: str, cookies: dict[str, str]) -> tuple[int, str, float]:
     """Status, page, and seconds."""
     headers = {"Accept": "text/html", "Cookie": "; ".join(f"{k}={v}" for k, v in cookies.items())}
@@ -110,24 +130,22 @@ def lived(console: Console, ago: float) -> None:
 
 def test_without_its_database_every_page_says_so_at_once_and_the_open_one_too(line, chromium):
     cable, console = line
-    context = chromium.new_context()
-    console.login(context.new_page())
-    state = context.storage_state()
-    cookies = {c["name"]: c["value"] for c in state["cookies"]}
-    context.close()
+    state, auditor = logged_in(console, chromium), logged_in(console, chromium, "auditor")
+    cookies = cookies_of(state)
+    asks = [*((page, cookies) for page in PAGES), *((page, cookies_of(auditor)) for page in OF_AUDITORS)]
     with opener(chromium, console.url, state) as visit:
         one = visit()
         one.go("/")
         one.wait("document.querySelector('[data-live]').dataset.state === 'live'", 30)
-        for page in PAGES:
-            assert asked(f"{console.url}{page}", cookies)[0] in (200, 404)
+        for page, who in asks:
+            assert asked(f"{console.url}{page}", who)[0] in (200, 404)
         lived(console, 3)
         one.wait("!document.querySelector('[data-live-lag]').textContent.startsWith('0.0')")
         cable.cut()
         slow = {}
-        for page in PAGES:
+        for page, who in asks:
             for language, words in (("en", "A part of the console is away"), ("zh-hans", "控制台")):
-                status, text, seconds = asked(f"{console.url}{page}", cookies | {"django_language": language})
+                status, text, seconds = asked(f"{console.url}{page}", who | {"django_language": language})
                 assert (status, words in text) == (503, True), (page, language, text[:300])
                 slow[page, language] = seconds
         assert not {page: s for page, s in slow.items() if s > SECONDS_MOST}

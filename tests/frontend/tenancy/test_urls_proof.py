@@ -6,9 +6,9 @@ from catalog.api_tenancy import EVICTS
 from kvconsole import apidocs
 from kvconsole.infra.access import Rule, registry, rule_for, unregistered
 
-QUOTAS, NODES = ("quotas", "PUT"), ("tenant-nodes", "PUT")
-EVICTING = {QUOTAS, NODES}
-"""Of these calls the body says whether they are such an act (`evict`): they ask inside."""
+QUOTAS, NODES, EXPORTS = ("quotas", "PUT"), ("tenant-nodes", "PUT"), ("audit-exports", "POST")
+INSIDE = {QUOTAS: EVICTS, NODES: EVICTS, EXPORTS: "audit:export"}
+"""Of these calls the body says whether they are such an act (`evict`, `personal_data`): they ask inside."""
 TWINS = {
     "page-tenant-close": {("tenant", "DELETE")},
     "page-tenant-quotas-evict": {QUOTAS},
@@ -23,9 +23,14 @@ TWINS = {
     "page-share-approve": {("share-group-approve", "POST"), ("approval-approve", "POST")},
     "page-share-deny": {("approval-deny", "POST")},
     "page-share-revoke": {("share-group-revoke", "POST")},
+    "page-person-erase": {("person-shred", "POST")},
+    "page-audit-export-disclose": {EXPORTS},
+    "page-audit-retention-new": {("audit-retentions", "POST")},
+    "page-audit-retention-approve": {("approval-approve", "POST")},
+    "page-audit-retention-deny": {("approval-deny", "POST")},
 }
-NO_PAGE = {("nodes-api", "POST"), ("person-shred", "POST"), ("audit-retentions", "POST"), ("audit-epochs", "POST")}
-"""Nodes are made by programs, or on the server (`manage.py node_create`); the log is asked by REST and `kvc` so far."""
+NO_PAGE = {("nodes-api", "POST"), ("audit-epochs", "POST")}
+"""Nodes are made by programs, or on the server (`manage.py node_create`); that a log ends is asked by REST or `kvc`."""
 OWN_ACCOUNT = "account:manage"
 """Pages of one's own account have no API: it is for people in browsers alone."""
 
@@ -41,7 +46,7 @@ def test_every_such_page_has_its_calls_and_every_such_call_its_page():
     pages = {name for name, _ in found if name.startswith("page-")}
     calls = {at for at in found if not at[0].startswith("page-")}
     assert pages == set(TWINS)
-    assert calls | EVICTING == NO_PAGE.union(*TWINS.values())
+    assert calls | set(INSIDE) == NO_PAGE.union(*TWINS.values())
 
 
 @pytest.mark.parametrize("page", sorted(TWINS))
@@ -49,7 +54,7 @@ def test_both_ask_the_same_people_for_the_same_scope(page):
     own = rule_for(page, "POST")
     for name, method in TWINS[page]:
         call = rule_for(name, method)
-        scope = EVICTS if (name, method) in EVICTING else call.scope
+        scope = INSIDE.get((name, method), call.scope)
         assert own.person == call.person
         assert own.person or own.scope == scope
         assert own.roles <= call.roles or "any" in call.roles

@@ -1,0 +1,236 @@
+"""Decides the words of the log, its jobs, webhooks and verdicts, in the active language.
+
+As `frontend.wording`: services and selectors speak in codes, and a code that is not listed shows itself.
+"""
+
+from typing import NamedTuple
+
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
+
+from frontend.wording import Text, Tone
+
+
+class Plan(NamedTuple):
+    """What somebody is about to do: its name, what it means, what goes, and the words of both ways out."""
+
+    title: Text
+    means: Text
+    points: tuple[Text, ...]
+    act: Text
+    keep: Text
+
+
+OUTCOMES: dict[str, Tone] = {
+    "success": Tone("ok", "check", pgettext_lazy("outcome", "done")),
+    "failure": Tone("warn", "warn", pgettext_lazy("outcome", "failed")),
+    "denied": Tone("danger", "x", pgettext_lazy("outcome", "refused")),
+    "unknown": Tone("unknown", "unknown", pgettext_lazy("outcome", "unknown")),
+}
+SIGNER: dict[str, Tone] = {
+    "ok": Tone("ok", "ok", pgettext_lazy("signer", "signs")),
+    "refused": Tone("danger", "danger", pgettext_lazy("signer", "refuses to sign")),
+    "away": Tone("warn", "warn", pgettext_lazy("signer", "does not answer")),
+    "none": Tone("unknown", "unknown", pgettext_lazy("signer", "there is none")),
+}
+JOB_STATES: dict[str, Tone] = {
+    "queued": Tone("info", "clock", pgettext_lazy("job state", "waits")),
+    "running": Tone("info", "work", pgettext_lazy("job state", "at work")),
+    "cancelling": Tone("warn", "work", pgettext_lazy("job state", "is being cancelled")),
+    "done": Tone("ok", "ok", pgettext_lazy("job state", "finished")),
+    "failed": Tone("danger", "danger", pgettext_lazy("job state", "failed")),
+    "cancelled": Tone("unknown", "x", pgettext_lazy("job state", "cancelled")),
+    "removed": Tone("unknown", "x", pgettext_lazy("job state", "file removed")),
+}
+JOB_KINDS: dict[str, Text] = {
+    "export": pgettext_lazy("job", "Export"),
+    "verify": pgettext_lazy("job", "Verification"),
+}
+FORMATS: dict[str, Text] = {"jsonl": _("JSON lines"), "csv": "CSV", "ocsf": "OCSF", "parquet": "Parquet"}
+HOOK_STATES: dict[str, Tone] = {
+    "active": Tone("ok", "ok", pgettext_lazy("webhook state", "active")),
+    "paused": Tone("unknown", "pause", pgettext_lazy("webhook state", "paused")),
+    "disabled": Tone("danger", "danger", pgettext_lazy("webhook state", "disabled after days of failures")),
+}
+DELIVERY_STATES: dict[str, Tone] = {
+    "pending": Tone("info", "clock", pgettext_lazy("delivery", "on its way")),
+    "delivered": Tone("ok", "check", pgettext_lazy("delivery", "delivered")),
+    "failed": Tone("danger", "danger", pgettext_lazy("delivery", "given up")),
+    "dropped": Tone("unknown", "x", pgettext_lazy("delivery", "dropped")),
+}
+APPROVAL_STATES: dict[str, Tone] = {
+    "open": Tone("info", "work", pgettext_lazy("approval", "waits for a second person")),
+    "approved": Tone("warn", "work", pgettext_lazy("approval", "approved, not carried out yet")),
+    "denied": Tone("unknown", "x", pgettext_lazy("approval", "denied")),
+    "withdrawn": Tone("unknown", "x", pgettext_lazy("approval", "withdrawn")),
+    "expired": Tone("unknown", "clock", pgettext_lazy("approval", "expired")),
+    "retired": Tone("ok", "check", pgettext_lazy("approval", "carried out")),
+}
+HOOK_KINDS: dict[str, Text] = {
+    "checkpoint.signed": _("the log grew and its head was signed; at most one a minute"),
+    "log.gap": _("something is missing from the log or differs from what was sealed"),
+    "receipt.concluded": _("a node has answered an order"),
+    "certificate.issued": _("a certificate of a deletion was issued"),
+    "quota.refused": _("a quota, class or region barred blocks, or quotas changed"),
+    "source.degraded": _("what an engine holds is not known exactly any more, or is again"),
+    "webhook.test": _("a try, which says nothing"),
+}
+CLASSES: dict[int, Text] = {
+    1: pgettext_lazy("event class", "people and rights"),
+    2: pgettext_lazy("event class", "quotas and rules"),
+    3: pgettext_lazy("event class", "models and namespaces"),
+    4: pgettext_lazy("event class", "nodes"),
+    5: pgettext_lazy("event class", "deletions"),
+    6: pgettext_lazy("event class", "keys"),
+    7: pgettext_lazy("event class", "exports"),
+    8: pgettext_lazy("event class", "emergencies"),
+}
+DOUBTS: dict[str, tuple[Text, Text]] = {
+    "no-witness": (
+        _("No witness"),
+        _("Nobody outside keeps what was signed: operator and signer together could show two readers two logs."),
+    ),
+    "signer-on-this-host": (
+        _("The signer is on this host"),
+        _("Whoever rules this machine rules the signing key too. Exports that you keep elsewhere still hold."),
+    ),
+    "witness-on-this-host": (
+        _("The witness is on this host"),
+        _("It sees what this machine sees, so it is no second pair of eyes."),
+    ),
+}
+"""Code → (title, what follows from it)."""
+FINDINGS: dict[str, Text] = {
+    "producer-gap": _("numbers of a writer are missing"),
+    "producer-doubled": _("a writer's number comes twice"),
+    "event-unsealed": _("an event was not sealed"),
+    "signer-refused": _("the signer refused this log"),
+    "leaf": _("a leaf is not what was sealed"),
+    "event": _("an event is not what its leaf says"),
+    "body": _("a body is not what its leaf says"),
+    "tile": _("a hash of the tree is not that of its leaves"),
+    "checkpoint": _("a checkpoint is not that of the tree"),
+    "frontier": _("the edge of the tree is not that of its leaves"),
+    "log-shrunk": _("the log has become shorter than it was signed"),
+    "gap": _("numbers of a writer are missing"),
+    "signature": _("the newest checkpoint is not signed by the log's key"),
+}
+FLAGS: dict[str, Text] = {
+    "personal_data": pgettext_lazy("event flag", "has personal data"),
+    "agent_signed": pgettext_lazy("event flag", "signed by an agent"),
+    "break_glass": pgettext_lazy("event flag", "emergency access"),
+    "late": pgettext_lazy("event flag", "recorded late"),
+    "approval": pgettext_lazy("event flag", "approval"),
+    "restore": pgettext_lazy("event flag", "restore"),
+}
+ACTORS: dict[str, Text] = {
+    "user": pgettext_lazy("actor", "person"),
+    "service": pgettext_lazy("actor", "service account"),
+    "gateway": pgettext_lazy("actor", "gateway"),
+    "node": pgettext_lazy("actor", "node"),
+    "system": pgettext_lazy("actor", "the console itself"),
+    "nobody": pgettext_lazy("actor", "nobody known"),
+    "": pgettext_lazy("actor", "not kept any more"),
+}
+VERDICTS: dict[str, Tone] = {
+    "valid": Tone("ok", "ok", pgettext_lazy("verdict", "valid")),
+    "invalid": Tone("danger", "danger", pgettext_lazy("verdict", "not valid")),
+    "malformed": Tone("danger", "danger", pgettext_lazy("verdict", "unreadable")),
+    "incomplete": Tone("warn", "warn", pgettext_lazy("verdict", "incomplete")),
+}
+TRUST: dict[str, Text] = {
+    "given": _("Checked with the keys you gave."),
+    "console": _("Checked with the keys of this console; who distrusts it checks offline with keys of their own."),
+    "none": _("The signer did not answer, so there were no keys to check with."),
+}
+WHY: dict[str, Text] = {
+    "keys-not-given": _("No key was given, so the file only agrees with itself."),
+    "quorum": _("Too few witnesses have cosigned."),
+    "producer-gap": _("Numbers of a writer are missing in what was exported."),
+    "body-not-kept": _("Some bodies are no longer kept; their leaves are proven."),
+    "body-not-given": _("Only the leaf is proven; give the body to prove what the event says."),
+    "clock-back": _("The clock went back between two events."),
+    "another-log": _("It is of another log than the keys."),
+    "unsigned": _("No known key has signed it."),
+    "inclusion": _("The path does not lead to the signed root."),
+    "index": _("The index is not the one in the leaf."),
+    "body": _("The body is not what the leaf commits to."),
+    "pii": _("The personal data is not what the leaf commits to."),
+    "proof-not-given": _("What shows that the log only grew is missing."),
+    "head-not-here": _("This console's log does not have the newer head, so it cannot show how it grew."),
+    "not-a-checkpoint": _("There is no signed head in it."),
+    "not-used": _("Body and personal data are checked with a proof; an export has its own."),
+    "sha256": _("The content is not what was signed."),
+    "consistency": _("The log did not only grow since the export before."),
+    "fork": _("Two different logs of one size were signed."),
+    "shrunk": _("The log has become shorter."),
+    "zip": _("The archive was changed or damaged."),
+    "not-a-proof": _("It is no proof file."),
+    "not-a-bundle": _("It is no export of a log."),
+    "proof": _("It does not have the form of a proof."),
+    "too-large": _("It is larger than is checked here; check it offline."),
+    "key": _("The keys cannot be read."),
+    "note": _("The signed note does not have its form."),
+    "signature": _("The signature does not fit."),
+}
+"""Code of the verifier → what it means; others are shown with the verifier's own words."""
+FILTERS: dict[str, tuple[Text, Text]] = {
+    "actor": (pgettext_lazy("filter", "Actor"), _("log-in name, or a subject such as node:fra-p1")),
+    "action": (pgettext_lazy("filter", "Action"), _("token.issued, or token for all of them")),
+    "object": (pgettext_lazy("filter", "Object"), _("a kind, or kind:id")),
+    "tenant": (pgettext_lazy("filter", "Tenant"), _("short name; platform for the fleet")),
+    "outcome": (pgettext_lazy("filter", "Outcome"), ""),
+    "request_id": (pgettext_lazy("filter", "Request"), _("id that the answer carried")),
+    "from": (pgettext_lazy("filter", "From, UTC"), _("2026-11-01 00:00")),
+    "to": (pgettext_lazy("filter", "To, UTC"), _("the moment after the last")),
+    "format": (_("Format"), ""),
+    "url": (pgettext_lazy("filter", "Address"), _("https only; what it resolves to is checked at each delivery")),
+    "name": (pgettext_lazy("filter", "Name"), ""),
+    "month": (pgettext_lazy("filter", "Month"), _("2025-01, at least twelve months ago")),
+    "class": (pgettext_lazy("filter", "Class of events"), ""),
+    "reason": (pgettext_lazy("filter", "Reason"), ""),
+}
+"""Name of a field → (label, hint)."""
+POWERS: dict[str, Text] = {
+    "approvals:destroy/person": _("decide what another person asked for"),
+    "audit:destroy": _("ask that bodies of old events go"),
+    "audit:destroy/person": _("let bodies of old events go, after another person asked"),
+    "people:destroy": _("remove people, and erase what the log knows of them"),
+    "share-groups:destroy": _("end a share group and fence what it cached"),
+    "share-groups:destroy/person": _("let tenants share blocks, after another person asked"),
+    "tenants:destroy": _("close a tenant, or make its blocks leave"),
+}
+"""Scope (`/person`: for people alone, no token) → what cannot be taken back."""
+PLANS: dict[str, Plan] = {
+    "webhook-remove": Plan(
+        _("Remove a webhook"),
+        _("It would be gone for good, and nobody at this address would be told of anything."),
+        (
+            _("Its secret goes, and so does every message that is still on its way to it."),
+            _("The list of what was sent to it goes; that there was a webhook stays in the log."),
+        ),
+        _("Remove with its secret"),
+        pgettext_lazy("webhook", "Keep it"),
+    ),
+    "webhook-rotate": Plan(
+        _("A new secret"),
+        _("The receiver has to learn the new secret within 24 hours; it is shown once."),
+        (
+            _("For 24 hours messages are signed with both secrets, so that none is missed."),
+            _("After that a receiver that only knows the old one refuses every message."),
+        ),
+        _("Make a new secret"),
+        pgettext_lazy("webhook", "Keep the secret"),
+    ),
+    "job-cancel": Plan(
+        _("Stop a job"),
+        _("It would end at its next step."),
+        (
+            _("What was made of it so far goes; nothing of the log changes."),
+            _("It can be asked for again, and begins anew."),
+        ),
+        _("Stop it"),
+        _("Let it go on"),
+    ),
+}
+"""What is confirmed on a page of its own."""
