@@ -206,7 +206,8 @@ def _holds(size: int) -> int | None:
         except (NoteError, LogTorn):
             return True
 
-    heads = [head for (head,) in ask("SELECT size FROM audit_checkpoint WHERE size <= %s ORDER BY size", (size,))]
+    rows = ask("SELECT size FROM audit_checkpoint WHERE size <= %s ORDER BY size", (size,))
+    heads: list[int] = [head for (head,) in rows]
     return [0, *heads][bisect_left(heads, True, key=differs)]
 
 

@@ -21,8 +21,9 @@ from kvconsole.infra import keystore, sql
 from kvcore.keys import subkey
 from kvcore.leaf import PII
 
-SHREDDED, SEALED, ALTERED = "shredded", "sealed", "altered"
-"""In the place of personal data: nobody can read it any more; the reader may not; it is not what was sealed."""
+SHREDDED, SEALED, ALTERED, RETIRED = "shredded", "sealed", "altered", "retired"
+"""In the place of personal data: nobody can read it any more; the reader may not; it is not what was sealed; it went
+with its body."""
 SALT_BYTES, NONCE_BYTES = 32, 12
 _SEALED = (
     "SELECT id, pii_ct, pii_key FROM audit_event"
@@ -107,7 +108,7 @@ def shown(event: Event, sealed: Sealed | None, *, opened: bool) -> Any:
     if not opened:
         return SEALED
     if sealed is None:
-        return SHREDDED  # it went with its body
+        return RETIRED if not bytes(event.body or b"") else SHREDDED
     found = unsealed(sealed, event.event_id)
     return json.loads(found.text) if isinstance(found, Disclosed) else found
 

@@ -106,7 +106,7 @@ class EventView(msgspec.Struct, frozen=True):
     """None: its body was retired; the leaf stays."""
     body_hash: str
     personal: Any
-    """A mapping, `shredded`, `sealed` (not for this reader), `altered`, or None: there is none."""
+    """A mapping, `shredded`, `retired`, `sealed` (not for this reader), `altered`, or None: there is none."""
 
 
 class EventPage(NamedTuple):

@@ -34,7 +34,7 @@ def _agreed(value: Any) -> bool:
     if kind in _WORDS:
         return True
     if kind is int:
-        return -SAFE_INTEGER < value < SAFE_INTEGER
+        return bool(-SAFE_INTEGER < value < SAFE_INTEGER)
     if kind is dict:
         for name, one in value.items():
             if type(name) is not str or not name.isascii() or not (type(one) in _WORDS or _agreed(one)):

@@ -525,7 +525,7 @@ class Flow:
         """One more leaf."""
         self.seen[leaf.producer_id].append(leaf.producer_seq)
         if leaf.time_us > self.newest:
-            self.newest = leaf.time_us
+            self.newest = 0 if leaf.flags & 32 else leaf.time_us  # what was not kept before is sealed behind it
         elif leaf.time_us < self.newest - CLOCK_BACK_US and not leaf.flags & FLAG_LATE:
             self.back_at = self.back_at or {"line": line, "index": leaf.log_index}
             self.back += 1

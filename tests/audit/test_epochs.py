@@ -176,8 +176,10 @@ def test_a_log_that_was_set_back_ends_and_another_goes_on(site):
             assert log.told(SETTLED) == 1
             assert sign(log) == "ok"
             assert standing.hindrance() == ""
-            verdict_ = Scrubber(log.database.dsn("seq"), rate=0).round()
-            assert (verdict_.divergences, log.findings()) == (0, [])
+            scrubber = Scrubber(log.database.dsn("seq"), rate=0)
+            round_ = scrubber.round()
+            scrubber.close()
+            assert (round_.divergences, log.findings()) == (0, [])
             assert log.rows(
                 "SELECT count(*) FROM (SELECT event FROM audit_leaf_all GROUP BY event HAVING count(*) > 1) x"
             ) == [(0,)]

@@ -110,7 +110,6 @@ def rounds(doomed, blocker, seconds: float, seed: int) -> None:
     with blocker.unblock(), as_sequencer(doomed.database):
         assert gaps.look() == 0
         scrubber = Scrubber(doomed.database.dsn("seq"), rate=0)
-        scrubber._resume().frontier  # noqa: B018 - a round that was begun goes on
         assert scrubber.round().divergences == 0
         scrubber.close()
     assert log.findings() == []

@@ -105,9 +105,10 @@ def test_arrows_move_and_enter_pins(heat):
     assert page.inner_text("[data-card-name]") == name, "the address restores the pinned row"
 
 
-@pytest.mark.parametrize(("row", "column"), [(3, 40), (21, 200), (11, 350)])
+@pytest.mark.parametrize(("row", "column"), [(3, 40), (21, 200), (11, -1)])
 def test_a_click_pins_the_cell_under_the_pointer(heat, row, column):
     page = heat.page
+    column = column if column >= 0 else page.evaluate("kvcHeat.matrix.width") + column
     at = page.evaluate(
         """([r, c]) => { const b = kvcHeat.bands[r], w = kvcHeat.width / kvcHeat.matrix.width;
         return {x: (c + .5) * w, y: b.y + b.h / 2, id: b.data.id, name: b.data.label}; }""",
@@ -125,6 +126,22 @@ def test_a_click_pins_the_cell_under_the_pointer(heat, row, column):
     if at["name"]:
         assert page.inner_text("[data-card-name]") == at["name"]
     assert f"pin={at['id']}" in page.url
+
+
+@pytest.mark.parametrize("width", [700, 1111, 1440, 3840])
+def test_nothing_lies_over_the_last_column(visit, width):
+    """The picture is drawn to the edge of its plane, and the means beside it begin behind that."""
+    one = shown(visit, planted_map([("family", [150] * 360)] * 3), width=width)
+    edge = one.page.evaluate(
+        """(() => { const h = kvcHeat, box = h.canvas.getBoundingClientRect(), y = box.top + h.bands[1].y + 2;
+        const seen = [3, 2, 1, .5].map((x) => document.elementFromPoint(box.right - x, y));
+        const paths = [...h.host.querySelectorAll('[data-side] path')].map((e) => e.getBoundingClientRect().left);
+        return {canvas: seen.every((e) => e === h.canvas), drawn: h.width - box.width, right: box.right,
+          left: Math.min(...paths.filter((x) => x > 0))}; })()"""
+    )
+    assert edge["canvas"]
+    assert abs(edge["drawn"]) < 1
+    assert edge["right"] <= edge["left"] or width == 700, "there they are not shown"
 
 
 def test_colours_are_spread_over_what_is_shown_and_the_legend_says_which(visit):

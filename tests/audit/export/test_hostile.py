@@ -26,9 +26,9 @@ HOSTILE = (
 )  # fmt: skip
 
 
-def told(text):
+def told(text, place=None):
     """An event with the text wherever an event has some; a NUL is none that a column of PostgreSQL holds."""
-    place = text.replace("\0", "")
+    place = text.replace("\0", "") if place is None else place
     with transaction.atomic():
         return record(
             event_type="log.note", outcome="success", actor=principal(None, "operator"), tenant_id=None,
@@ -51,9 +51,9 @@ def an_hour_ago(postgres):
 def test_whatever_was_written_is_one_line_and_no_cell_is_active_and_all_of_it_is_proven(sealed, postgres, tmp_path):
     for text in HOSTILE:
         told(text)
-    told("x" * (MOST_BYTES - 1_000))
+    told("x" * (MOST_BYTES - 1_000), "large")
     with pytest.raises(EventRefused, match="a body of"):
-        told("x" * MOST_BYTES)
+        told("x" * MOST_BYTES, "large")
     an_hour_ago(postgres)
     told("after")
     size = sealed()

@@ -14,6 +14,8 @@ ORIGIN, SEED = "kvconsole.example/log/test/2", 7
 NEW_KEY, NEW_EXPORT = Signer(ORIGIN, SEED), Signer(f"{ORIGIN}/export", SEED + 50)
 ROOT, KEPT_ROOT = tree(OLD.hashes), tree(OLD.hashes[:KEPT])
 BASE = {"0": 10, "1": 10, "2": 10}
+LATER = 1_790_000_100_000_000
+"""When the log began: what was not kept of the one before is older, and is sealed behind."""
 BOTH = (OLD.log, NEW_KEY)
 FACTS = EpochRecord(
     old=OLD.log.vkey, old_size=40, old_root=ROOT, kept=KEPT, kept_root=KEPT_ROOT, new=NEW_KEY.vkey,
@@ -33,7 +35,7 @@ def new_log(said, *, kind=0x0F09, flags=32, told=None, skip=None):
     first = {"action": "log.restored", "actor": {"kind": "nobody", "roles": []}, "data": data,
              "object": {"id": ORIGIN, "kind": "log"}, "outcome": "success", "request_id": ""}  # fmt: skip
     numbers = {producer: count(11) for producer in (0, 1, 2)}
-    events = [Event(first, producer=0, seq=next(numbers[0]), kind=kind, flags=flags)]
+    events = [Event(first, producer=0, seq=next(numbers[0]), kind=kind, flags=flags, time_us=LATER)]
     for n in range(1, 20):
         if n == skip:
             next(numbers[n % 3])
