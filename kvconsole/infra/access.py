@@ -6,7 +6,7 @@ routes are made by `route`, which registers roles, scopes and evidence; a route 
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -364,7 +364,7 @@ def leave_evidence(request: HttpRequest, principal: Principal | None, response: 
         import_string(named)(principal=principal, answered=evidence.answered(request, match.url_name or "", response))
 
 
-def leave_unasked(scope: dict[str, Any], response: HttpResponseBase) -> None:
+def leave_unasked(scope: MutableMapping[str, Any], response: HttpResponseBase) -> None:
     """The same for a request that was refused before Django had it; in a thread of its own, which keeps no connection.
 
     Args:
