@@ -155,6 +155,8 @@ def _told(call: Call, count: int) -> bool:
 
 def _write(call: Call, repeated: int, calls: int) -> bool:
     fields = fields_of(call.answered, repeated, calls)
+    if call.answered.code == "unavailable" and spool.put(fields, actor=call.principal, request_id=rest.request_id()):
+        return True  # the database was just not there: to ask for it again would keep the caller waiting as long again
     try:
         with tenant_context(call.principal or system("web")), transaction.atomic(using=plane()):
             record(**fields, actor=call.principal, tenant_id=call.principal.tenant_id if call.principal else None)

@@ -155,3 +155,11 @@ def test_while_postgresql_is_away_refusals_wait_on_disk(place, monkeypatch):
     assert services.login_refused(username="bob", now=1e9, reason="unavailable", address="192.0.2.7")
     assert grown(place).count(b"\n") == 2
     assert keystore.keystore().exists(spool.KEY)
+
+
+def test_who_found_no_database_is_not_made_to_wait_for_it_a_second_time(place, django_assert_num_queries):
+    refusals._calls._seen.clear()
+    answered = Answered(route="page-audit", method="GET", status=503, code="unavailable", why="")
+    with django_assert_num_queries(0):
+        assert refusals.call_record(principal=None, answered=answered)
+    assert grown(place).count(b"\n") == 1
