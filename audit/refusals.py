@@ -242,5 +242,7 @@ def _tell_and_let_go(*, everything: bool) -> None:
         spool.take_in()
     except DatabaseError:
         _log.warning("what was counted is told later", exc_info=True)
+    except Exception:  # whatever it is: what is counted from now on must be told too
+        _log.exception("what was counted is told later")
     finally:
         connections.close_all()

@@ -90,7 +90,10 @@ def take_in() -> int:
     _set_aside(directory)
     taken = 0
     for path in sorted(p for p in directory.iterdir() if _TAKEN.fullmatch(p.name)):
-        lines, torn = _lines(path)
+        try:
+            lines, torn = _lines(path)
+        except FileNotFoundError:
+            continue  # another process took it in meanwhile
         while (some := _take(path.name, lines, torn)) is not None:
             taken += some
         path.unlink(missing_ok=True)

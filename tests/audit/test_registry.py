@@ -74,7 +74,7 @@ FROZEN = """
 0f07 spool.imported events:int lost:int
 0f08 log.finding_settled finding:int kind about index:int? first_seen:time last_seen:time reason
 0f09 log.restored record old_origin old_size:int old_root:hex kept:int kept_root:hex approval approvers:list reason producers:map
-"""
+"""  # noqa: E501
 """What is in logs by now. Lines are added, never changed: a verifier of old events goes by them."""
 
 

@@ -5,12 +5,13 @@ import os
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connections
 
 from audit import refusals, spool
 from audit.models import Event
@@ -163,3 +164,21 @@ def test_who_found_no_database_is_not_made_to_wait_for_it_a_second_time(place, d
     with django_assert_num_queries(0):
         assert refusals.call_record(principal=None, answered=answered)
     assert grown(place).count(b"\n") == 1
+
+
+def test_several_who_take_it_in_at_once_take_each_line_once_and_none_fails(place):
+    """As web and worker do, once PostgreSQL is back."""
+
+    def take():
+        try:
+            return spool.take_in()
+        finally:
+            connections.close_all()
+
+    for _ in range(12):  # a file each
+        assert spool.put(FIELDS)
+        (place / spool.OPEN).rename(place / f"taken-{sql.uuid7()}.jsonl")
+    with ThreadPoolExecutor(4) as pool:
+        counts = [done.result() for done in [pool.submit(take) for _ in range(4)]]
+    assert (sum(counts), len(events())) == (12, 12)
+    assert not list(place.glob("taken-*"))
