@@ -20,6 +20,7 @@ _ACTIONS = {
     "log.divergence_found": "log.gap",
     "log.refused_by_signer": "log.gap",
     "command.concluded": "receipt.concluded",
+    "receipt.accepted": "receipt.concluded",
     "certificate.issued": "certificate.issued",
     "placement.refused": "quota.refused",
     "placement.violated": "quota.refused",
