@@ -44,14 +44,18 @@ FLAGS = (
     "CONTRADICTED",
 )
 """What is said beside a class, in this order."""
+REMARKS = frozenset({"SELF_ATTESTED", "EMULATED", "BACKUP_UNTIL", "KEY_MEDIUM_UNSANITISED"})
+"""Flags that qualify a class, which already counts them; every other one is an exception."""
+SAFE_KEY_MEDIA = frozenset({"memory", "tpm", "kms"})
+"""Where a key that was removed is gone."""
 
 
 class CopyEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """What was seen of one namespace selection on one owner. The defaults claim nothing.
 
     Of the order: `fenced`, `unroutable` (every router and gateway acknowledged or its lease is over), `salt_honoured`
-    (the engine's keys depend on the generation), `bypass_possible`, `weak_hash`, `held`, `backup_until` (a date).
-    Of the node alone: `claimed` to `key_medium`. Of others: `probed` (a second node's probe found nothing), `scanned`
+    (the tier's keys depend on the generation), `bypass_possible`, `weak_hash`, `held`, `backup_until` (a date).
+    Of the node alone: `found` to `key_medium`. Of others: `probed` (a second node's probe found nothing), `scanned`
     (the raw medium was read by another and nothing was found), `key_destroyed` (the generation's key is gone from the
     key store and every lease of it is over), `sanitised` (evidence about the medium is attached).
     Of the directory: `reachable`, `gap` (a loss is open), `contradicted` (receipts, inventory, counters, probes or
@@ -68,9 +72,12 @@ class CopyEvidence(msgspec.Struct, frozen=True, kw_only=True):
     reachable: bool = False
     gap: bool = False
     contradicted: bool = False
+    believed: int = 0  # blocks that the directory knew there when it was fenced
+    found: int = 0  # objects the node found
     claimed: int = 0
     confirmed: bool = False  # the node's receipt: done, nothing remains
     verified: bool = False  # its listing afterwards found nothing
+    engine_cannot: bool = False
     technique: str = "none"
     readback: str = "none"
     sampled: int = 0
@@ -84,14 +91,16 @@ class CopyEvidence(msgspec.Struct, frozen=True, kw_only=True):
     probed: bool = False
     scanned: bool = False
     key_destroyed: bool = False
+    store_medium: str = ""  # of the key store that held the generation's key: flash | memory | tpm | kms | unknown
     sanitised: bool = False
 
 
 class Graded(msgspec.Struct, frozen=True):
-    """A class and what has to be said beside it."""
+    """A class and what has to be said beside it. `absent`: no copy was known there, and none was found."""
 
     cls: Erasure
     flags: tuple[str, ...] = ()
+    absent: bool = False
 
 
 def copy_class(evidence: CopyEvidence) -> Graded:
@@ -100,12 +109,70 @@ def copy_class(evidence: CopyEvidence) -> Graded:
     What only the node itself attests is E2 at most, unless another probed it, the raw medium was scanned by another or
     its key was destroyed.
     """
-    raise NotImplementedError
+    e = evidence
+    base = E1 if e.fenced and e.unroutable and e.salt_honoured else E0
+    if not e.fenced or e.gap or e.contradicted or e.held or e.leased:
+        return Graded(base, _flags(e, base))
+    found = max(base, min(_by_node(e), E5 if _by_others(e) else E2))
+    if e.key_destroyed and e.encrypted:
+        found = max(found, E4)
+    if e.sanitised:
+        found = E5
+    answered = e.reachable and e.confirmed and e.verified
+    return Graded(Erasure(found), _flags(e, found), answered and not e.believed and not e.found)
+
+
+def _by_node(e: CopyEvidence) -> int:
+    """What the node's receipts come to, E3 at most; never more than it claims itself."""
+    if not (e.reachable and e.confirmed and e.verified):
+        return E0
+    if e.technique == "none":
+        return E0 if e.found else E2
+    read = e.readback == "readback" and 0 < e.sampled == e.clean
+    return min(e.claimed, E3 if e.technique == "memset" and e.medium == "memory" and read else E2)
+
+
+def _by_others(e: CopyEvidence) -> bool:
+    """Whether more stands behind it than the word of the node. A key says nothing of bytes that are no ciphertext."""
+    return e.probed or e.scanned or e.sanitised or (e.key_destroyed and e.encrypted)
+
+
+def _flags(e: CopyEvidence, found: int) -> tuple[str, ...]:
+    by_object = e.technique == "key_destroy" and e.key_medium not in SAFE_KEY_MEDIA
+    by_generation = e.key_destroyed and e.encrypted and e.store_medium not in SAFE_KEY_MEDIA
+    told = {
+        "HELD": e.held,
+        "NODE_UNREACHABLE": not e.reachable,
+        "GAP_UNRESOLVED": e.gap,
+        "LEASED": e.leased > 0,
+        "BACKUP_UNTIL": e.backup_until != "",
+        "ENGINE_CANNOT": e.engine_cannot,
+        "SALT_NOT_HONOURED": not e.salt_honoured and found < E2,
+        "WEAK_HASH": e.weak_hash,
+        "BYPASS_POSSIBLE": e.bypass_possible,
+        "KEY_MEDIUM_UNSANITISED": by_object or by_generation,
+        "EMULATED": e.emulated,
+        "SELF_ATTESTED": found >= E2 and not _by_others(e),
+        "FORCED": e.forced,
+        "CONTRADICTED": e.contradicted,
+    }
+    return tuple(flag for flag in FLAGS if told[flag])
 
 
 def certificate_class(copies: Iterable[Graded]) -> Graded:
-    """The minimum of all copies, and every flag of them; ORDERED where there is none."""
-    raise NotImplementedError
+    """The minimum of all known copies, and every flag; ORDERED where nobody was asked.
+
+    Where no copy was known and everybody who was asked found none, it is the minimum of these answers.
+    """
+    told = list(copies)
+    known = [copy.cls for copy in told if not copy.absent] or [copy.cls for copy in told]
+    flags = {flag for copy in told for flag in copy.flags}
+    return Graded(min(known, default=E0), tuple(f for f in FLAGS if f in flags))
+
+
+def exceptional(graded: Graded) -> tuple[str, ...]:
+    """The flags that are exceptions: with one of them a certificate bears no seal."""
+    return tuple(flag for flag in graded.flags if flag not in REMARKS)
 
 
 def object_ref(order_hash: str, key: bytes) -> bytes:

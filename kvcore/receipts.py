@@ -76,7 +76,8 @@ class Remaining(msgspec.Struct, frozen=True, kw_only=True):
 class ErasedDetail(msgspec.Struct, frozen=True, kw_only=True):
     """`Receipt.detail` of `erase`; nothing found is a receipt too, with zeros.
 
-    `objects_root`: of `erasure.objects_root` over the refs of what was found. Times in microseconds since 1970.
+    `objects_root`: of `erasure.objects_root` over the refs of what was found. `residual`: flags that only the node can
+    know (ENGINE_CANNOT, FORCED, KEY_MEDIUM_UNSANITISED). Times in microseconds since 1970.
     """
 
     objects_root: str
@@ -131,21 +132,33 @@ class ShreddedDetail(msgspec.Struct, frozen=True, kw_only=True):
     flags: list[str] = []
 
 
+class CertificateReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """A receipt that counts for a copy: with the certificate's operation and generation, and the owner, its step.
+
+    The id of the step follows from them (`plan_steps.step_id`), so no receipt of another order can stand here.
+    """
+
+    kind: str
+    boot: str
+    attempt: int
+    hash: str  # of the receipt, hex
+
+
 class CertificateCopy(msgspec.Struct, frozen=True, kw_only=True, rename={"cls": "class"}):
-    """One owner in a certificate: what was seen of it (`evidence`), and the class and flags that follow from it."""
+    """One owner in a certificate: what was seen of it (`evidence`), and the class and flags that follow from it.
+
+    `absent`: the directory never believed anything to be there, and nothing was found; it does not count for the class.
+    """
 
     node: str
     source: str
     dp_rank: int | None
     tier: str
     owner: int
-    boot: str
-    attempts: dict[str, int]  # kind of step → attempt whose receipt counts
-    medium: Medium
-    technique: str
     cls: int
     flags: list[str]
-    receipts: list[str]  # hashes, of those below
+    receipts: list[CertificateReceipt]
+    absent: bool
     objects: int
     blocks: int
     bytes: int
