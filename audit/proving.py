@@ -97,6 +97,15 @@ def evidence_of(event: int, size: int) -> Proved | None:
     return Proved(row[0], signing.evidence(leaf=bytes(row[1]), index=row[0], proof=path, body=bytes(body[0])))
 
 
+def is_signed(event: int) -> bool:
+    """Whether the event, by its `id`, is under the newest signed head."""
+    query = "SELECT l.idx < s.size FROM audit_leaf l, audit_signing s WHERE l.event = %s"
+    with connections[FLEET_PLANE].cursor() as cursor:
+        cursor.execute(query, [event])
+        row = cursor.fetchone()
+    return bool(row and row[0])
+
+
 def decision_of(approval: UUID) -> int | None:
     """The event by which a person agreed, by its `id`."""
     with connections[FLEET_PLANE].cursor() as cursor:

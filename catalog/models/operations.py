@@ -125,7 +125,10 @@ class OperationTarget(models.Model):
 
 
 class Step(models.Model):
-    """One command of an operation to one owner (node, source, tier). It is due while it waits and `due_at` has passed.
+    """One step of an operation for one place (node, source, tier). It is due while it waits and `due_at` has passed.
+
+    A command to an agent (erase, verify, shred, fence), or the console's own: `purge` is the writer's, `keys` the key
+    store's.
 
     Transitions: waiting → done | partial | failed | refused | cancelled. What is partial or failed is tried again as
     another step, whose id has another `attempt`.
@@ -137,14 +140,17 @@ class Step(models.Model):
     tenant_id = models.UUIDField()
     intent_generation = models.IntegerField()
     attempt = models.IntegerField(default=0)
-    node = models.UUIDField()
-    source = models.TextField()
+    node = models.UUIDField(null=True)
+    """Null: the console does it itself."""
+    source = models.TextField(blank=True)
     dp_rank = models.IntegerField(default=0)
-    tier = models.CharField(max_length=16)
-    owner = models.IntegerField(default=0)
+    tier = models.CharField(max_length=16, blank=True)
+    owner = models.BigIntegerField(default=0)
+    """Number of the place (`catalog.operation_owners`)."""
     kind = models.CharField(max_length=16)
     boot = models.TextField(blank=True)
     args = models.JSONField()
+    """Those of the command, without its targets: they are the operation's."""
     state = models.CharField(max_length=16, default="waiting")
     code = models.CharField(max_length=63, blank=True)
     tries = models.IntegerField(default=0)
@@ -170,21 +176,16 @@ class Step(models.Model):
     at_boot = models.TextField(blank=True)
     at_stream = models.TextField(blank=True)
     at_seq = models.BigIntegerField(default=-1)
-    """Position of the source's stream in the receipt: what it told up to there is covered by it."""
-    purged_at = models.DateTimeField(null=True)
-    """When the writer took out of the catalog what the receipt covers."""
+    """Position of the source's stream: in a receipt, or up to where the writer must have heard before it purges."""
 
     class Meta:
         constraints = [models.CheckConstraint(name="catalog_step_state", condition=Q(state__in=STEP_STATES))]
         indexes = [
             models.Index(fields=["operation", "kind"], name="catalog_step_operation"),
             models.Index(fields=["due_at"], name="catalog_step_due", condition=Q(state="waiting")),
-            models.Index(
-                fields=["id"], name="catalog_step_unpurged",
-                condition=Q(kind="erase", state="done", purged_at__isnull=True),
-            ),
+            models.Index(fields=["id"], name="catalog_step_purges", condition=Q(kind="purge", state="waiting")),
             models.Index(fields=["node"], name="catalog_step_node"),
-        ]  # fmt: skip
+        ]
 
 
 class Hold(models.Model):

@@ -210,8 +210,16 @@ NAMESPACE_POLICY = "catalog.placing.node_policies"
 TENANT_FINDER = "tenants.selectors.tenant_id_of"
 SUBJECT_FINDER = "tenants.accounts.selectors.subjects_named"
 """Answer which tenant a slug, and whose keys a log-in name means; asked where the log is searched."""
-APPROVAL_OWNERS = {"share_group": "tenants.approval_decided", "audit_retention": "audit.retention_decided"}
+APPROVAL_OWNERS = {
+    "share_group": "tenants.approval_decided",
+    "audit_retention": "audit.retention_decided",
+    "operation": "catalog.operation_decided",
+    "hold": "catalog.hold_decided",
+    "hold_release": "catalog.hold_decided",
+}
 """Kind of approval → the task that is told of its decision."""
+ROUTERS_BEHIND = "routing.selectors.routers_behind"
+"""Answers how many processes may still route without a fence; asked where an operation waits for them."""
 KEY_HOLDERS = {"node": "catalog.fleet.holder_refusal"}
 """Kind of principal → who knows whether such a holder may lease keys now; kinds that are not here need no leave."""
 CELERY_BROKER_URL = VALKEY_URL

@@ -31,11 +31,14 @@ SELECT count(DISTINCT l.holder) FROM tenants_keylease l
                     WHERE a.holder_kind = 'gateway' AND a.holder = l.holder AND a.seq >= %(seq)s)
 
 -- name: lease_last
--- When the last lease of a fenced generation's key ends. Index: namespace.
+-- When the last lease of a fenced generation's key ends, of those who have not said that they applied the fence: who
+-- applies it drops the key. Index: namespace.
 SELECT max(l.until) FROM tenants_keylease l
   JOIN unnest(%(namespaces)s::uuid[], %(gens)s::bigint[]) AS t (namespace, min_gen)
     ON l.namespace_id = t.namespace AND l.generation < t.min_gen
  WHERE l.until > %(now)s
+   AND NOT EXISTS (SELECT FROM tenants_fenceack a
+                    WHERE a.holder_kind = l.holder_kind AND a.holder = l.holder AND a.seq >= %(seq)s)
 
 -- name: fence_acks
 -- How far each node is.
