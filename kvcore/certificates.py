@@ -55,7 +55,8 @@ def detail_of(receipt: Receipt | None, form: type[Word]) -> Word | None:
 def evidence_of(receipts: CopyReceipts, told: CopyEvidence) -> CopyEvidence:
     """What was seen of a copy: what the console knows (`told`), and what the receipts say and nobody else does.
 
-    Of `told` the fields of the node alone, `probed` and `scanned` are passed over.
+    Of `told` the fields of the node alone, `probed` and `scanned` are passed over; `encrypted` and `emulated` are what
+    the console registered of the tier, and neither side alone makes a tier look better.
     """
     erase, verify = (one[0] if one else None for one in (receipts.erased, receipts.verified))
     erased, verified = detail_of(erase, ErasedDetail), detail_of(verify, VerifiedDetail)
@@ -89,8 +90,8 @@ def evidence_of(receipts: CopyReceipts, told: CopyEvidence) -> CopyEvidence:
         verified=none_found and verify is not None and verify.outcome == "done",
         reachable=told.reachable and verified is not None,
         medium=medium.type if medium else "unknown",
-        encrypted=medium.encrypted if medium else told.encrypted,
-        emulated=medium.emulated if medium else told.emulated,
+        encrypted=told.encrypted and (medium is None or medium.encrypted),
+        emulated=told.emulated or (medium is not None and medium.emulated),
         probed="probe" in clean,
         scanned="scan" in clean,
     )
@@ -101,7 +102,12 @@ _OF_NODE = ("found", "claimed", "confirmed", "engine_cannot", "technique", "read
 
 
 def contradictions(
-    receipts: CopyReceipts, *, believed: int = 0, heard: tuple[str, str, int] | None = None, dropped: int = 0
+    receipts: CopyReceipts,
+    *,
+    believed: int = 0,
+    heard: tuple[str, str, int] | None = None,
+    dropped: int = 0,
+    counted: int | None = None,
 ) -> tuple[str, ...]:
     """Codes of what cannot all be true. A consistent liar is not caught by this: its class is capped.
 
@@ -110,6 +116,7 @@ def contradictions(
         believed: blocks that the directory knew there when it was fenced, exact as of `heard`.
         heard: boot, stream and seq of the directory then; None: it was not exact.
         dropped: blocks of these that the node's own stream took away since then.
+        counted: blocks of everything that the directory knows on the owner, exact as of the verify's position.
     """
     erase, verify = (one[0] if one else None for one in (receipts.erased, receipts.verified))
     erased, verified = detail_of(erase, ErasedDetail), detail_of(verify, VerifiedDetail)
@@ -124,6 +131,8 @@ def contradictions(
             found.append("fewer-than-announced")
     if erased is not None and verified is not None:
         found += _odd_pair(erased, verified)
+    if verified is not None and counted is not None and verified.counters.get("blocks") != counted:
+        found.append("counters-differ")
     for probe, _, _ in receipts.probes:
         detail = detail_of(probe, ProbedDetail)
         if detail is not None and detail.found and verified is not None:
@@ -138,7 +147,9 @@ def _odd_erase(receipt: Receipt, said: ErasedDetail) -> list[str]:
         "done-with-remaining": receipt.outcome == "done" and left > 0,
         "partial-without-remaining": receipt.outcome == "partial" and not left,
         "nothing-and-something": any(nothing) and not all(nothing),
-        "found-but-not-done": receipt.outcome == "done" and said.objects > 0 and said.technique == "none",
+        "found-but-not-done": receipt.outcome == "done"
+        and (said.objects > 0 and said.technique == "none")
+        and "ENGINE_CANNOT" not in said.residual,
         "readback-not-clean": receipt.outcome == "done" and read.clean != read.sampled,
         "ends-before-it-begins": said.finished_us < said.started_us,
         "numbers": min(said.objects, said.blocks, said.bytes, read.sampled, read.clean, left) < 0,

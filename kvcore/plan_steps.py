@@ -280,9 +280,10 @@ def steps(intent: Intent, observed: Observed) -> list[StepWish]:
 
 def _fences(intent: Intent, found: list[Standing]) -> list[StepWish]:
     """One for each node that can be reached and has not acknowledged; an erase would bring the fence itself."""
+    told = {one.seen.node for one in found if one.seen.fenced or one.ended["fence"]}
     first: dict[str, Standing] = {}
     for one in found:
-        if one.asked and not one.seen.fenced and not one.ended["fence"]:
+        if one.asked and one.seen.node not in told:
             first.setdefault(one.seen.node, one)
     return [_wish(intent, one, "fence") for one in first.values()]
 
@@ -325,6 +326,7 @@ def _wish(intent: Intent, one: Standing, kind: str, *, not_before: float = 0.0, 
             force=force,
             deadline=intent.deadline,
             rate_bytes_per_s=intent.rate_bytes_per_s,
+            fences=KINDS[intent.kind].fences and not intent.finer,
         )
     )
     if kind == "purge" and one.last is not None:

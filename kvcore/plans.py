@@ -259,11 +259,15 @@ def sum_cells(targets: Iterable[Target]) -> tuple[Cell, ...]:
 
 def _split(asked: PlanInput) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
     """What goes, and what is left out because others read it and its share group was not chosen."""
-    ordered = sorted(asked.targets, key=lambda t: (t.ns, -1 if t.group is None else t.group, t.keys or ()))
+    ordered = sorted(asked.targets, key=_place)
     out = [bool(t.shared_with) and t.share_group not in asked.options.share_groups for t in ordered]
     return tuple(t for t, o in zip(ordered, out, strict=True) if not o), tuple(
         t for t, o in zip(ordered, out, strict=True) if o
     )
+
+
+def _place(t: Target) -> tuple[str, int, tuple[str, ...], str, str]:
+    return t.ns, -1 if t.group is None else t.group, t.keys or (), t.tenant, t.gen_upto
 
 
 def _tenants(targets: Iterable[Target]) -> tuple[str, ...]:
