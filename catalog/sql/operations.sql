@@ -58,7 +58,7 @@ UPDATE catalog_step s SET lease_holder = %(holder)s, lease_until = %(until)s, le
                  WHERE operation = %(operation)s AND state = 'waiting' AND due_at <= %(now)s AND id = ANY(%(steps)s)
                    AND (lease_until IS NULL OR lease_until <= %(now)s)
                  ORDER BY due_at LIMIT %(most)s FOR UPDATE SKIP LOCKED)
-RETURNING s.id
+RETURNING s.id, s.lease_token, s.tries
 
 -- name: receipts_after
 -- Receipts of a node that follow one of these: a chain that forks is no chain. Indexes: catalog_step_node, of nodes.

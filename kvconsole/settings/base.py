@@ -218,6 +218,8 @@ APPROVAL_OWNERS = {
     "hold_release": "catalog.hold_decided",
 }
 """Kind of approval → the task that is told of its decision."""
+PRODUCTION = False
+"""Whether what certificates say may bear a seal."""
 ROUTERS_BEHIND = "routing.selectors.routers_behind"
 """Answers how many processes may still route without a fence; asked where an operation waits for them."""
 KEY_HOLDERS = {"node": "catalog.fleet.holder_refusal"}
