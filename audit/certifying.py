@@ -15,7 +15,7 @@ from django.db import IntegrityError, transaction
 from audit import signing
 from audit.models import Certificate
 from audit.services import record
-from kvconsole.infra.access import Principal, plane
+from kvconsole.infra.access import FLEET_PLANE, Principal, plane
 from kvconsole.infra.sql import uuid7
 
 
@@ -127,3 +127,8 @@ def _shown(row: tuple[object, ...] | None) -> Shown | None:
         return None
     found = Shown(*row)  # type: ignore[arg-type]
     return found._replace(body=bytes(found.body), body_hash=bytes(found.body_hash))
+
+
+def is_issued(body_hash: bytes) -> bool:
+    """Whether a certificate of these bytes was issued here, whoever's it is: who has the bytes knows what they say."""
+    return Certificate.objects.using(FLEET_PLANE).filter(body_hash=body_hash).exists()

@@ -121,3 +121,11 @@ def order_refs(event: int) -> tuple[str, str, str, str] | None:
         cursor.execute(query, [event])
         row = cursor.fetchone()
     return (str(row[0]), bytes(row[1]).hex(), bytes(row[2]).hex(), bytes(row[3]).hex()) if row else None
+
+
+def event_body(event: int) -> bytes | None:
+    """The body of an event as it was hashed."""
+    with connections[FLEET_PLANE].cursor() as cursor:
+        cursor.execute("SELECT body FROM audit_event WHERE id = %s", [event])
+        row = cursor.fetchone()
+    return bytes(row[0]) if row else None

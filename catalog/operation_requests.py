@@ -33,7 +33,7 @@ from kvcore import plans
 from kvcore.leaf import APPROVAL
 from kvcore.plan_steps import KINDS
 from kvcore.risk import friction
-from tenants.services import Fenced, namespaces_fence
+from tenants.services import Fenced, epoch_close, namespaces_fence
 
 add_codes(
     {
@@ -41,6 +41,7 @@ add_codes(
         "plan-mismatch": (422, "The hash is not that of the plan"),
         "plan-drifted": (409, "What the plan reaches has changed too much since"),
         "confirm-phrase-wrong": (422, "What was typed is not what the plan asks for"),
+        "plan-needed": (409, "It has to be planned and looked at first"),
         "reason-needed": (422, "It must be said why"),
     }
 )
@@ -88,6 +89,7 @@ def deletion_request(
     grace_seconds: float = 0.0,
     throttle: int | None = None,
     trigger: str = "user",
+    risk: str = "",
     supplements: UUID | None = None,
     actor: Principal,
     now: datetime,
@@ -100,6 +102,7 @@ def deletion_request(
         grace_seconds: between fence and erasing.
         throttle: bytes a second and node.
         trigger: user, or what asked on its own.
+        risk: instead of the plan's, where what is asked for was agreed to before: it is fenced already.
         supplements: the operation that this one completes.
         actor: who asks.
         now: aware.
@@ -116,7 +119,7 @@ def deletion_request(
     if bytes(row.plan_hash).hex() != plan_hash:
         raise Problem("plan-mismatch")
     plan = plans.plan_from_json(row.body)
-    asks = friction(plan.risk)
+    asks = friction(risk or plan.risk)
     if trigger == "user":
         _check_friction(plan, reason, confirm_phrase, actor, now)
     operation = Operation(
@@ -128,7 +131,7 @@ def deletion_request(
         options={**row.options, "supplements": str(supplements or "")},
         plan=row.id,
         plan_hash=bytes(row.plan_hash),
-        risk=plan.risk,
+        risk=risk or plan.risk,
         requested_by=actor.subject,
         requester=kept(actor),
         reason=reason,
@@ -137,7 +140,7 @@ def deletion_request(
         deadline=now + timedelta(seconds=grace_seconds) + LEASES_WITHIN,
         grace_until=now + timedelta(seconds=grace_seconds) if grace_seconds else None,
         not_after=now + timedelta(days=ORDER_DAYS),
-        needs_approval=asks.second_person and trigger == "user",
+        needs_approval=asks.second_person,
         created_at=now,
         due_at=now,
     )
@@ -196,8 +199,10 @@ def _fence(
 ) -> list[Fenced]:  # fmt: skip
     """Everything of the targets is fenced for good; their keys are of the next generation."""
     ids = [UUID(target.namespace) for target in targets if target.namespace]
-    close = operation.kind == "epoch"
-    fenced = namespaces_fence(namespaces=ids, reason=operation.kind, actor=actor, now=now, close=close)
+    retiring = operation.kind == "epoch"
+    if retiring:
+        epoch_close(epoch=str(operation.selector.get("epoch", "")), policy="immediate", actor=actor)
+    fenced = namespaces_fence(namespaces=ids, reason=operation.kind, actor=actor, now=now, close=retiring)
     operation.fenced_at = now
     operation.fence_seq = max((f.fence_seq for f in fenced), default=0)
     return fenced

@@ -24,6 +24,7 @@ ITEM = _("Only this item was left out. Its neighbours in the frame were applied.
 UNHEARD = _("What it said is not in the catalog; the source says so until it is verified.")
 FOLDED = _("The item was applied as far as it holds, and counted.")
 REQUEST = _("Nothing was changed.")
+NOT_STARTED = _("Nothing was fenced and nothing was deleted.")
 
 
 class Problem(NamedTuple):
@@ -143,6 +144,19 @@ PROBLEMS: dict[str, Problem] = {
     "enrolment-token-invalid": Problem(_("The enrolment token is unknown, used or expired"), REQUEST, CHANGED),
     "public-key-invalid": Problem(_("The public key cannot be used"), REQUEST, CHANGED),
     "signer-unavailable": Problem(_("The process with the command key does not answer"), REQUEST, LATER),
+    # deletions and other operations
+    "selector-empty": Problem(_("The selector names nothing"), REQUEST, CHANGED),
+    "not-separable": Problem(_("This cannot be told apart from the rest"), REQUEST, CHANGED),
+    "collateral-needed": Problem(_("It must be said what becomes of the rest of the namespace"), REQUEST, CHANGED),
+    "selector-unsupported": Problem(_("This selector cannot be carried out yet"), REQUEST, CHANGED),
+    "plan-needed": Problem(_("It has to be planned and looked at first"), REQUEST, CHANGED),
+    "plan-expired": Problem(_("The plan is too old to be started"), NOT_STARTED, CHANGED),
+    "plan-mismatch": Problem(_("The hash is not that of the plan"), NOT_STARTED, CHANGED),
+    "plan-drifted": Problem(_("What the plan reaches has changed too much since"), NOT_STARTED, CHANGED),
+    "confirm-phrase-wrong": Problem(_("What was typed is not what the plan asks for"), NOT_STARTED, CHANGED),
+    "reason-needed": Problem(_("It must be said why"), NOT_STARTED, CHANGED),
+    "operation-over": Problem(_("The operation has ended"), REQUEST, NONE),
+    "hold-over": Problem(_("The hold is not in a state that allows this"), REQUEST, NONE),
     # requests and commands to agents
     "lease-over": Problem(_("The node has no keys for this namespace now"), REQUEST, LATER),
     "ticket-invalid": Problem(_("The ticket is not good for this node"), REQUEST, CHANGED),

@@ -20,6 +20,7 @@ API = (
     "tenants.api_review",
     "catalog.api_v1",
     "catalog.api_tenancy",
+    "catalog.api_operations",
     "catalog.map_api",
     "routing.api_v1",
 )

@@ -10,11 +10,13 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+import rfc8785
 from django.conf import settings
 from django.db import transaction
 
-from audit.certifying import certificate_issue, certificate_sign
-from audit.proving import checkpoint_now, decision_of, evidence_of, order_refs
+from audit import certifying, signing
+from audit.certifying import Shown, certificate_issue, certificate_sign
+from audit.proving import checkpoint_now, decision_of, event_body, evidence_of, order_refs, proof_of
 from audit.services import tenant_ref
 from audit.signing import NotAnswered
 from catalog.models import Node, Operation, Plan, Step
@@ -22,7 +24,16 @@ from catalog.operation_orders import operation_conclude
 from catalog.operations.observing import ORDER_GENERATION, Seen
 from catalog.operations.receipts import ENGINE, receipt_of
 from kvconsole.infra.access import FLEET_PLANE, plane
-from kvcore.certificates import FORMAT, VERSION, CopyReceipts, body_bytes, complete, copy_row
+from kvconsole.infra.rest import Problem
+from kvcore.certificates import (
+    FORMAT,
+    VERSION,
+    CopyReceipts,
+    body_bytes,
+    certificate_file,
+    complete,
+    copy_row,
+)
 from kvcore.erasure import CopyEvidence, Erasure
 from kvcore.messages import Receipt, Signed
 from kvcore.plan_state import Condition
@@ -207,3 +218,44 @@ def _text(at: datetime) -> str:
 def _keys(nodes: set[UUID]) -> dict[str, str]:
     rows = Node.objects.using(FLEET_PLANE).filter(id__in=nodes).values_list("id", "public_key")
     return {str(node): bytes(key or b"").hex() for node, key in rows}
+
+
+# --- the file -------------------------------------------------------------------------------
+
+
+def certificate_text(found: Shown) -> bytes:
+    """The file that is given out, with the order's event and proof where the log has them."""
+    return certificate_file(found.body, found.note, _order_proof(found.operation))
+
+
+def _order_proof(operation: UUID) -> tuple[str, str] | None:
+    event = Operation.objects.using(FLEET_PLANE).filter(id=operation).values_list("order_event", flat=True).first()
+    if event is None:
+        return None
+    try:
+        proof = proof_of(event)
+    except Problem:
+        return None
+    body = event_body(event)
+    return (body.decode(), proof) if body is not None else None
+
+
+def certificate_verdict(file: dict[str, Any]) -> dict[str, Any]:
+    """Whether this console issued the certificate in this file, and whether its bytes and its signature are whole."""
+    problems: list[str] = []
+    body, note = file.get("body"), file.get("note")
+    if not isinstance(body, dict) or not isinstance(note, str):
+        return {"valid": False, "known": False, "signature": False, "problems": ["malformed"], "operation": ""}
+    try:
+        raw = rfc8785.dumps(body)
+    except (ValueError, RecursionError):
+        return {"valid": False, "known": False, "signature": False, "problems": ["malformed"], "operation": ""}
+    digest = hashlib.sha256(raw).digest()
+    known = certifying.is_issued(digest)
+    signed = signing.export_signed(note, digest)
+    problems += [] if known else ["not-issued-here"]
+    problems += [] if signed else ["signature"]
+    operation = str(body.get("operation", ""))[:36] if known else ""
+    return {
+        "valid": known and signed, "known": known, "signature": signed, "problems": problems, "operation": operation,
+    }  # fmt: skip

@@ -129,20 +129,17 @@ def _made(generations: Collection[tuple[bytes, int]]) -> list[str]:
     ]  # fmt: skip
 
 
-def epoch_close(*, model: str, epoch: int, policy: str, actor: Principal, now: datetime) -> list[Fenced]:
-    """No request is resolved for the model's epoch any more; with policy `immediate` all of it is fenced for good.
-
-    With `drain` its namespaces live on for what is there, and are closed by the operation that reclaims them.
+def epoch_close(*, epoch: str, policy: str, actor: Principal) -> None:
+    """No request is resolved for the epoch (`model/number`) any more; what is there of it is the caller's matter.
 
     Raises:
         Problem: not-found, or conflict: it is over already.
     """
+    model, _, number = epoch.rpartition("/")
     with transaction.atomic(using=plane()):
-        row = (
-            Epoch.objects.select_for_update(no_key=True)
-            .filter(model__in=Model.objects.filter(name=model, tenant_id=actor.tenant_id or PLATFORM), epoch=epoch)
-            .first()
-        )
+        mine = Model.objects.filter(name=model, tenant_id=actor.tenant_id or PLATFORM)
+        known = Epoch.objects.select_for_update(no_key=True).filter(model__in=mine)
+        row = known.filter(epoch=int(number[:9])).first() if number.isdecimal() else None
         if row is None:
             raise Problem("not-found")
         if row.state != "open":
@@ -156,10 +153,6 @@ def epoch_close(*, model: str, epoch: int, policy: str, actor: Principal, now: d
             tenant_id=row.tenant_id,
             object_kind="epoch",
             object_id=str(row.id),
-            body={"model": model, "epoch": epoch, "policy": policy},
+            body={"model": model, "epoch": row.epoch, "policy": policy},
         )
         transaction.on_commit(lambda: resolved.forget(), using=plane(), robust=True)
-        if policy == "drain":
-            return []
-        ids = list(Namespace.objects.filter(model=row.model_id, model_epoch=epoch).values_list("id", flat=True))
-        return namespaces_fence(namespaces=ids, reason="epoch-retired", actor=actor, now=now, close=True)
