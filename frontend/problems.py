@@ -24,6 +24,7 @@ ITEM = _("Only this item was left out. Its neighbours in the frame were applied.
 UNHEARD = _("What it said is not in the catalog; the source says so until it is verified.")
 FOLDED = _("The item was applied as far as it holds, and counted.")
 REQUEST = _("Nothing was changed.")
+LEFT = _("Some blocks are left; the receipt says how many. The others are gone.")
 NOT_STARTED = _("Nothing was fenced and nothing was deleted.")
 
 
@@ -175,6 +176,12 @@ PROBLEMS: dict[str, Problem] = {
     "command-expired": Problem(_("The command is over"), REQUEST, CHANGED),
     "kind-unknown": Problem(_("The agent does not know this kind of command"), REQUEST, NONE),
     "agent-error": Problem(_("The agent could not end the command"), REQUEST, NONE),
+    "journal-full": Problem(_("The agent's journal cannot be written"), REQUEST, LATER),
+    "args-malformed": Problem(_("The command's arguments are not as they must be"), REQUEST, CHANGED),
+    "owner-unknown": Problem(_("The node has no such tier"), REQUEST, NONE),
+    "blocks-leased": Problem(_("Blocks that are in use are left"), LEFT, LATER),
+    "tier-down": Problem(_("The tier's medium does not answer"), LEFT, LATER),
+    "readback-unclean": Problem(_("What was read back is not clean"), LEFT, NONE),
     # the console itself
     "internal": Problem(_("The console made a mistake"), REQUEST, SAME),
     "unavailable": Problem(_("A part of the console is away"), REQUEST, LATER),

@@ -2,18 +2,18 @@
 
 Order of a write: value into the key file, file under a temporary name, fsync, rename, fsync of the directory. Order of
 a free: value destroyed, file removed. So after a kill at any moment an object either is whole or cannot be read, and
-`stored` removes what cannot.
+`stored` removes what cannot. An erase is a free that looks afterwards: value, name and listing.
 """
 
 import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from kvcore.blocks import Tier
-from nodeagent.tiers.base import BlockRefused, EncKey, RunMeta, Stored, TierFull
-from nodeagent.tiers.objects import FRONT_BYTES, ID_BYTES, KeyFile, object_parse, open_with, seal_with
+from nodeagent.tiers.base import BlockRefused, EncKey, Look, Lying, RunMeta, Stored, TierFull
+from nodeagent.tiers.objects import BLANK, FRONT_BYTES, ID_BYTES, KeyFile, object_parse, open_with, seal_with
 
 _HEAD_BYTES = 16 * 1024
 """Enough for the front and the header of a run of 160 blocks."""
@@ -80,11 +80,50 @@ class DiskTier:
         self._remove([place for _, place in runs])
         self.used_bytes -= sum(meta.size_bytes for meta, _ in runs)
 
-    def _remove(self, names: list[bytes]) -> None:
-        self._keys.destroy(names)
+    def _remove(self, names: list[bytes]) -> list[bytes]:
+        """Destroys values and files; what is read back of the values."""
+        read = self._keys.destroy(names)
         for name in names:
             self._path(name).unlink(missing_ok=True)
             self._path(name).with_suffix(".tmp").unlink(missing_ok=True)
+        return read
+
+    def erase(self, runs: Sequence[tuple[RunMeta, bytes]], look: Look) -> None:
+        """Destroys values and files, then looks for both: in the key file, by name and in the directory's listing."""
+        self.scour([place for _, place in runs], look)
+        self.used_bytes -= sum(meta.size_bytes for meta, _ in runs)
+
+    def scour(self, places: Sequence[bytes | str], look: Look) -> None:
+        """Destroys objects (by name) and other files of the directory (by file name), and looks for them."""
+        names = [p for p in places if isinstance(p, bytes)]
+        others = [self._dir / Path(p).name for p in places if isinstance(p, str)]
+        read = self._remove(names)
+        for path in others:
+            path.unlink(missing_ok=True)
+        self._sync_directory()
+        listed = {entry.name for entry in os.scandir(self._dir)}
+        paths = [self._path(name) for name in names]
+        for path, value in zip([*paths, *others], [*read, *[b""] * len(others)], strict=True):
+            gone = not path.exists() and path.name not in listed and path.with_suffix(".tmp").name not in listed
+            look.saw(path.name.encode() + bytes([gone]) + value, clean=gone and value in (b"", BLANK))
+
+    def lying(self) -> Iterator[Lying]:
+        """Each file of the directory: objects by name, others by file name, and what their headers say."""
+        for entry in os.scandir(self._dir):
+            path = Path(entry.path)
+            try:
+                name = bytes.fromhex(path.stem)
+            except ValueError:
+                name = b""
+            try:
+                with path.open("rb") as f:
+                    meta = object_parse(f.read(_HEAD_BYTES)).meta
+            except FileNotFoundError:  # it went while we looked
+                continue
+            except (OSError, BlockRefused):
+                meta = None
+            ours = path.suffix == OBJECT_SUFFIX and len(name) == ID_BYTES and path.name == self._path(name).name
+            yield Lying(meta, name if ours else path.name)
 
     def stored(self) -> Iterable[Stored]:
         """What is whole, parents before children where depth tells; what is not is removed."""

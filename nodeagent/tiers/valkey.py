@@ -5,18 +5,20 @@ reset of this owner alone. Several agents may share a server; each has its own p
 """
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import valkey
 from valkey.exceptions import ResponseError, ValkeyError
 
 from kvcore.blocks import Tier
-from nodeagent.tiers.base import BlockRefused, EncKey, RunMeta, Stored, TierDown, TierFull, TierReset
-from nodeagent.tiers.objects import KeyFile, object_parse, open_with, seal_with
+from nodeagent.tiers.base import BlockRefused, EncKey, Look, Lying, RunMeta, Stored, TierDown, TierFull, TierReset
+from nodeagent.tiers.objects import BLANK, ID_BYTES, KeyFile, object_parse, open_with, seal_with
 
 _HEAD_BYTES = 16 * 1024
 _SCAN = 1000
+_HEADS = 500
+"""Objects whose heads are read in one round trip."""
 
 
 class ValkeyTier:
@@ -104,23 +106,43 @@ class ValkeyTier:
         self.used_bytes -= sum(meta.size_bytes for meta, _ in runs)
         self._run([("DEL", *[self._prefix + place for _, place in runs])])
 
-    def stored(self) -> Iterable[Stored]:
-        """What an earlier agent process left here and can still be opened; the rest is deleted."""
-        found, dead, known = [], [], self._keys.names()
+    def erase(self, runs: Sequence[tuple[RunMeta, bytes]], look: Look) -> None:
+        """Destroys values and objects, then asks for each object again."""
+        self.used_bytes -= sum(meta.size_bytes for meta, _ in runs)
+        self.scour([place for _, place in runs], look)
+
+    def scour(self, places: Sequence[bytes], look: Look) -> None:
+        """Destroys objects by name, of whichever life of the agent, and asks for each again."""
+        if not places:
+            return
+        read = self._keys.destroy([p for p in places if len(p) == ID_BYTES])
+        names = [self._prefix + place for place in places]
+        _, *answers = self._run([("DEL", *names), *[("GET", name) for name in names]])
+        blank = all(value in (b"", BLANK) for value in read)
+        for name, answer in zip(names, answers, strict=True):
+            seen = answer if isinstance(answer, bytes) else repr(answer).encode()
+            look.saw(name + b"=" + seen, clean=answer is None and blank)
+
+    def lying(self) -> Iterator[Lying]:
+        """Each object under our prefix, also of earlier lives of the agent, and what its header says."""
         names = [k[len(self._prefix) :] for k in self._scan()]
-        for at in range(0, len(names), 500):
-            part = names[at : at + 500]
+        for at in range(0, len(names), _HEADS):
+            part = names[at : at + _HEADS]
             heads = self._run([("GETRANGE", self._prefix + n, 0, _HEAD_BYTES) for n in part])
             for name, head in zip(part, heads, strict=True):
+                if head == b"":  # it went while we looked
+                    continue
                 try:
                     meta = object_parse(head).meta
-                except BlockRefused:
-                    dead.append(name)
-                    continue
-                if name in known:
-                    found.append(Stored(meta, name))
-                else:
-                    dead.append(name)
+                except (BlockRefused, TypeError):  # or the server answered something else than bytes
+                    meta = None
+                yield Lying(meta, name)
+
+    def stored(self) -> Iterable[Stored]:
+        """What an earlier agent process left here and can still be opened; the rest is deleted."""
+        lying, known = list(self.lying()), self._keys.names()
+        found = [Stored(x.meta, x.place) for x in lying if x.meta is not None and x.place in known]
+        dead = {x.place for x in lying} - {x.place for x in found}
         if dead:
             self._run([("DEL", *[self._prefix + n for n in dead])])
         self.used_bytes = sum(x.meta.size_bytes for x in found)

@@ -1,7 +1,9 @@
+import os
+
 import pytest
 
 from kvcore.blocks import Tier
-from nodeagent.tiers.base import HEADER_BYTES, BlockRefused, TierFull
+from nodeagent.tiers.base import HEADER_BYTES, BlockRefused, Look, TierFull
 from nodeagent.tiers.memory import MemoryTier
 from tests.nodeagent.tiers.conftest import BLOCK, SLOT, run
 
@@ -48,4 +50,48 @@ def test_a_tier_of_nothing():
 def test_pinned_says_whether_it_is_locked():
     arena = MemoryTier(Tier.PINNED, capacity_bytes=16 * SLOT, slot_bytes=SLOT, lock_memory=True)
     assert arena.locked in (True, False)
+    arena.close()
+
+
+def test_the_arena_can_be_read_raw_from_outside():
+    arena = MemoryTier(Tier.DRAM, capacity_bytes=8 * SLOT, slot_bytes=SLOT, label="n1:dram")
+    meta, raw = run(2)
+    arena.write([(meta, raw)])
+    links = {os.readlink(f"/proc/self/fd/{fd}"): fd for fd in os.listdir("/proc/self/fd") if _is_link(fd)}
+    fd = os.open(f"/proc/self/fd/{links['/memfd:kvc:n1:dram (deleted)']}", os.O_RDONLY)
+    assert os.pread(fd, 8 * SLOT, 0) == raw + bytes(6 * SLOT)
+    os.close(fd)
+    arena.close()
+
+
+def _is_link(fd):
+    try:
+        return bool(os.readlink(f"/proc/self/fd/{fd}"))
+    except OSError:
+        return False
+
+
+def test_an_overwrite_that_does_not_take_is_not_clean():
+    arena = MemoryTier(Tier.DRAM, capacity_bytes=8 * SLOT, slot_bytes=SLOT)
+    meta, raw = run(2)
+    (place,) = arena.write([(meta, raw)])
+    real, arena._view = arena._view, memoryview(bytearray(8 * SLOT))  # writes go elsewhere than the region that is read
+    look = Look()
+    arena.erase([(meta, place)], look)
+    assert (look.sampled, look.clean) == (2, 0)
+    assert len(list(arena.lying())) == 2
+    arena._view = real
+    arena.close()
+
+
+def test_without_memory_files_an_anonymous_mapping_does(monkeypatch):
+    monkeypatch.delattr(os, "memfd_create")
+    arena = MemoryTier(Tier.DRAM, capacity_bytes=8 * SLOT, slot_bytes=SLOT)
+    meta, raw = run(2)
+    (place,) = arena.write([(meta, raw)])
+    assert [x.place for x in arena.lying()] == [0, 1]
+    look = Look()
+    arena.erase([(meta, place)], look)
+    assert (look.sampled, look.clean) == (2, 2)
+    assert list(arena.lying()) == []
     arena.close()
