@@ -199,7 +199,7 @@ ProgressCellOut = type(
 )
 
 
-class ProgressOut(serializers.Serializer[Any]):
+class OperationProgressOut(serializers.Serializer[Any]):
     """Percent of the work, and each owner's part; lists show no cells of what has ended."""
 
     percent = serializers.IntegerField()
@@ -242,7 +242,7 @@ class OperationOut(serializers.Serializer[Any]):
     grace_until = serializers.DateTimeField(allow_null=True)
     deadline = serializers.DateTimeField()
     finalizers = serializers.ListField(child=serializers.CharField())
-    progress = ProgressOut()
+    progress = OperationProgressOut()
     conditions = ConditionOut(many=True)
     t_request = serializers.DateTimeField()
     t_fence = serializers.DateTimeField(allow_null=True)

@@ -17,10 +17,12 @@ from uuid import UUID
 from django.db import DatabaseError, close_old_connections, connections
 
 from catalog.operations.engine import operations_due, reconcile
+from catalog.operations.supplements import supplements_due
 
 LOOK_SECONDS = 0.25
 LATE_SECONDS = 0.5
 """A worker that lives is quicker than this."""
+SUPPLEMENTS_SECONDS = 5.0
 THREADS = 2
 _log = logging.getLogger("kvc.operations")
 _lock = threading.Lock()
@@ -34,11 +36,15 @@ def keep_reconciling() -> None:
 
 def _run() -> None:
     holder = f"{socket.gethostname()}/{os.getpid()}/look"
+    supplemented = 0.0
     with ThreadPoolExecutor(THREADS, "operation") as pool:
         while True:
             time.sleep(LOOK_SECONDS)
             try:
                 close_old_connections()
+                if time.monotonic() - supplemented >= SUPPLEMENTS_SECONDS:
+                    supplements_due(now=datetime.now(UTC))
+                    supplemented = time.monotonic()
                 _look(pool, operations_due(now=datetime.now(UTC), late=LATE_SECONDS), holder)
             except DatabaseError:
                 connections.close_all()

@@ -83,3 +83,19 @@ SELECT operation, digest, min_gen FROM catalog_operationtarget WHERE operation =
 -- The writer has done it, in the transaction that took the rows away. (primary key)
 UPDATE catalog_step SET state = 'done', done_at = to_timestamp(%s), code = ''
  WHERE id = ANY(%s::uuid[]) AND state = 'waiting'
+
+-- name: came_back
+-- Namespaces of which something below the fence is believed somewhere although a certificate says that it is gone, with
+-- the last operation that said so; not those that an open operation reaches. Indexes: catalog_target_operation, digest
+-- of keyspaces, holding's primary key.
+SELECT DISTINCT ON (t.digest) t.digest, t.operation
+  FROM catalog_operation o
+  JOIN catalog_operationtarget t ON t.operation = o.id AND t.keys IS NULL
+  JOIN catalog_keyspace k ON k.digest = t.digest AND k.generation < t.min_gen
+  JOIN catalog_holding h ON h.keyspace = k.id AND h.blocks > 0
+  JOIN catalog_owner w ON w.id = h.owner AND NOT w.retired
+ WHERE o.certificate IS NOT NULL AND o.concluded_at <= %s
+   AND NOT EXISTS (SELECT FROM catalog_operationtarget u JOIN catalog_operation p ON p.id = u.operation
+                    WHERE u.digest = t.digest AND p.concluded_at IS NULL)
+ ORDER BY t.digest, o.concluded_at DESC
+ LIMIT 1000
