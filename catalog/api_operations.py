@@ -46,7 +46,7 @@ class Plans(APIView):
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """What the selector reaches now, frozen for 15 minutes."""
         row = plan_create(
-            selector=_selector(fields["selector"]), options=_options(fields), actor=caller(), now=datetime.now(UTC)
+            selector=selector_said(fields["selector"]), options=_options(fields), actor=caller(), now=datetime.now(UTC)
         )
         return Response(views.plan_view(row), status=201)
 
@@ -212,13 +212,13 @@ class CertificateVerify(APIView):
 # --- shared ---------------------------------------------------------------------------------
 
 
-def _selector(said: dict[str, Any]) -> dict[str, Any]:
+def selector_said(said: dict[str, Any]) -> dict[str, Any]:
     """The selector as the rules have it: times in seconds."""
     found = dict(said)
     if found.get("older_than"):
         found["older_than"] = found["older_than"].timestamp()
     if "and" in found:
-        found["and"] = [_selector(part) for part in found["and"]]
+        found["and"] = [selector_said(part) for part in found["and"]]
     return found
 
 

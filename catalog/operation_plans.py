@@ -11,7 +11,6 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from django.db.models import Q
 
 from catalog import operation_owners as owners
 from catalog.models import Hold
@@ -151,20 +150,26 @@ def _cell(place: owners.Place, what: owners.Held) -> Cell:
 
 def _holds(rows: Sequence[Erasable]) -> list[Blocker]:
     """The legal holds on these namespaces."""
-    ids = {row.id: row.digest.hex() for row in rows}
+    digests = {row.id: row.digest.hex() for row in rows}
     return [
-        Blocker(kind="hold", ref=str(hold.id), ns=ids[namespace], reason=hold.authority)
-        for hold in holds_on(set(ids))
-        for namespace in hold.namespaces
-        if namespace in ids
+        Blocker(kind="hold", ref=str(hold.id), ns=digests[namespace], reason=hold.authority)
+        for hold, covered in holds_on(set(digests))
+        for namespace in sorted(covered)
     ]
 
 
-def holds_on(namespaces: set[UUID]) -> list[Hold]:
-    """Legal holds in force on any of these namespaces."""
-    if not namespaces:
-        return []
-    return list(Hold.objects.filter(Q(state__in=("active", "releasing")), namespaces__overlap=list(namespaces)))
+def holds_on(namespaces: set[UUID]) -> list[tuple[Hold, set[UUID]]]:
+    """Legal holds in force on any of these namespaces, also on those that came after it was placed, with which."""
+    found = []
+    for hold in Hold.objects.filter(state__in=("active", "releasing")) if namespaces else ():
+        selector = msgspec.convert(hold.selector, Selector)
+        try:
+            covered = set(hold.namespaces) | {row.id for row in namespaces_of(selector)}
+        except Problem:  # what it named is gone by name, not by what was there then
+            covered = set(hold.namespaces)
+        if covered & namespaces:
+            found.append((hold, covered & namespaces))
+    return found
 
 
 def tenant_of(rows: Sequence[Erasable], actor: Principal) -> UUID:

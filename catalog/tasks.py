@@ -8,8 +8,8 @@ from uuid import UUID
 
 from celery import shared_task  # type: ignore[import-untyped]
 
-from catalog import epochs, fleet, operation_requests, refused
-from catalog.operations import engine
+from catalog import epochs, fleet, holds, operation_requests, refused
+from catalog.operations import engine, supplements
 
 HOLDER = f"{socket.gethostname()}/{os.getpid()}"
 
@@ -63,3 +63,16 @@ def operation_decided(operation: str) -> None:
     """What was decided on the operation is in force."""
     if operation_requests.decision_apply(operation_id=UUID(operation), now=datetime.now(UTC)):
         reconcile.delay(operation)
+
+
+@shared_task(name="catalog.hold_decided")  # type: ignore[untyped-decorator]
+def hold_decided(hold: str) -> None:
+    """What was decided on the hold, or on its release, is in force."""
+    holds.decision_apply(hold_id=UUID(hold.partition("/")[0]), now=datetime.now(UTC))
+
+
+@shared_task(name="catalog.operations_sweep")  # type: ignore[untyped-decorator]
+def operations_sweep() -> None:
+    """What came back is erased again; decisions on holds are in force."""
+    supplements.supplements_due(now=datetime.now(UTC))
+    holds.holds_sweep(now=datetime.now(UTC))

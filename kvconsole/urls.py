@@ -21,6 +21,7 @@ API = (
     "catalog.api_v1",
     "catalog.api_tenancy",
     "catalog.api_operations",
+    "catalog.api_holds",
     "catalog.map_api",
     "routing.api_v1",
 )

@@ -28,6 +28,7 @@ class Migration(migrations.Migration):
                 ("state", models.CharField(default="awaiting_approval", max_length=24)),
                 ("requested_by", models.CharField(max_length=100)),
                 ("requested_at", models.DateTimeField()),
+                ("releases", models.IntegerField(default=0)),
                 ("decided_at", models.DateTimeField(null=True)),
                 ("released_at", models.DateTimeField(null=True)),
             ],

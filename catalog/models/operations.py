@@ -205,6 +205,8 @@ class Hold(models.Model):
     state = models.CharField(max_length=24, default="awaiting_approval")
     requested_by = models.CharField(max_length=100)
     requested_at = models.DateTimeField()
+    releases = models.IntegerField(default=0)
+    """How often its release was asked for: each has an approval of its own."""
     decided_at = models.DateTimeField(null=True)
     released_at = models.DateTimeField(null=True)
 

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from django.db import DatabaseError, close_old_connections, connections
 
+from catalog.holds import holds_sweep
 from catalog.operations.engine import operations_due, reconcile
 from catalog.operations.supplements import supplements_due
 
@@ -44,6 +45,7 @@ def _run() -> None:
                 close_old_connections()
                 if time.monotonic() - supplemented >= SUPPLEMENTS_SECONDS:
                     supplements_due(now=datetime.now(UTC))
+                    holds_sweep(now=datetime.now(UTC))
                     supplemented = time.monotonic()
                 _look(pool, operations_due(now=datetime.now(UTC), late=LATE_SECONDS), holder)
             except DatabaseError:
