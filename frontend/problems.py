@@ -181,6 +181,7 @@ PROBLEMS: dict[str, Problem] = {
     "owner-unknown": Problem(_("The node has no such tier"), REQUEST, NONE),
     "blocks-leased": Problem(_("Blocks that are in use are left"), LEFT, LATER),
     "tier-down": Problem(_("The tier's medium does not answer"), LEFT, LATER),
+    "medium-out-of-reach": Problem(_("The node cannot see this medium of the other node"), REQUEST, NONE),
     "readback-unclean": Problem(_("What was read back is not clean"), LEFT, NONE),
     # the console itself
     "internal": Problem(_("The console made a mistake"), REQUEST, SAME),

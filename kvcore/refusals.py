@@ -68,6 +68,7 @@ AGENT = {
     "owner-unknown": "the node has no such tier, or another source speaks for it",
     "blocks-leased": "blocks that are in use are left, until nobody reads them or force breaks in",
     "tier-down": "the tier's medium did not answer",
+    "medium-out-of-reach": "the node cannot see that medium of the other node",
     "readback-unclean": "what was read back after the erase is not clean",
     "version-unsupported": "the command is of another version of the protocol",
     "fenced-boot": "the command is for an earlier life of the agent",
