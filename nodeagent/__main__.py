@@ -1,4 +1,4 @@
-"""The agent's command line: `run | join | listen | status | inventory`."""
+"""The agent's command line: `run | join | listen | status | inventory | probe`."""
 
 import argparse
 import asyncio
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 
+from nodeagent import probe
 from nodeagent.agent import DRIVE_FILE, Agent
 from nodeagent.config import PROFILES, ConfigError, Home, parse_tier
 from nodeagent.join import NotJoined, draft_of, join, remote_url
@@ -45,12 +46,13 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m nodeagent", description="The process on each cache node.")
-    commands = parser.add_subparsers(required=True, metavar="run|join|listen|status|inventory")
+    commands = parser.add_subparsers(required=True, metavar="run|join|listen|status|inventory|probe")
     for name, command, text in (
         ("run", _run, "work as the node that was enrolled"),
         ("join", _join, "enrol this node with a console"),
         ("status", _show, "what the running agent says of itself"),
         ("inventory", _show, "everything the running agent holds"),
+        ("probe", probe.show, "how often given byte strings lie on the raw media of the node"),
     ):
         sub = commands.add_parser(name, help=text)
         sub.add_argument("--dir", required=True, help="the agent's directory")
@@ -59,6 +61,8 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--supervised", action="store_true", help="end when standard input is closed")
         if name == "join":
             _join_options(sub)
+        if name == "probe":
+            probe.options(sub)
     commands.add_parser("listen", help="speak for an engine on whose host nothing may be installed")
     return parser
 

@@ -27,6 +27,7 @@ from nodeagent.journal import Journal
 from nodeagent.keys import KeyRing, LeaseKeeper
 from nodeagent.media import Media, new_boot
 from nodeagent.orders import Orders
+from nodeagent.probe import Prober
 from nodeagent.reporter import Reporter
 from nodeagent.sender import Sender
 from nodeagent.tiers.memory import MemoryTier
@@ -62,6 +63,7 @@ class Agent:
             curve=Curve(*self.config.prefill_curve), tpot_ms=self.config.tpot_ms,
         )  # fmt: skip
         self.orders = Orders(self.media, self.ring, self.engine, self.journal)
+        prober = Prober(self.config, self.media.remote, time.time)
         private_key = bytes.fromhex(home.read_secret(KEY_FILE).decode().strip())
         self.executor = Executor(
             node=self.config.node, boot=self.boot, private_key=private_key,
@@ -69,7 +71,7 @@ class Agent:
             verbs={
                 "ping": self._ping, "inventory": self._inventory, "digest": self._digest, "fence": self.orders.fence,
             },
-            long=self.orders.long, positions=self.positions,
+            long={**self.orders.long, "probe": prober.probe}, positions=self.positions,
         )  # fmt: skip
         self.sender = Sender(
             self.config.node, self.media.outboxes, self.ring, client=self.client, ingest=self.config.ingest,

@@ -110,7 +110,7 @@ class Executor:
         if len(self._jobs) >= JOBS_MOST or self._closed:
             return None
         job = self._jobs[command.step] = Job(command, self._clock)
-        thread = threading.Thread(target=self._work, args=(job,), name=f"job-{command.kind}", daemon=True)
+        thread = threading.Thread(target=self._work, args=(job,), name=command.kind, daemon=True)
         self._threads = [t for t in self._threads if t.is_alive()] + [thread]
         thread.start()
         return job

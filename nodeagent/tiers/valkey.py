@@ -32,10 +32,8 @@ class ValkeyTier:
     def __init__(
         self, url: str, *, node: str, capacity_bytes: int, keys: KeyFile, enc_key: EncKey, timeout_seconds: float = 2.0
     ) -> None:
-        self._client = valkey.Valkey.from_url(
-            url, socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds
-        )
-        self._prefix = f"kvc:{node}:".encode()
+        self._client = _connect(url, timeout_seconds)
+        self._prefix = prefix_of(node)
         self._keys, self._enc_key = keys, enc_key
         self.capacity_bytes = capacity_bytes
         self.used_bytes = 0
@@ -125,10 +123,14 @@ class ValkeyTier:
 
     def lying(self) -> Iterator[Lying]:
         """Each object under our prefix, also of earlier lives of the agent, and what its header says."""
-        names = [k[len(self._prefix) :] for k in self._scan()]
+        return self.lying_of(self._prefix)
+
+    def lying_of(self, prefix: bytes) -> Iterator[Lying]:
+        """The same for a prefix that may be another node's."""
+        names = [k[len(prefix) :] for k in _scan(self._client, prefix)]
         for at in range(0, len(names), _HEADS):
             part = names[at : at + _HEADS]
-            heads = self._run([("GETRANGE", self._prefix + n, 0, _HEAD_BYTES) for n in part])
+            heads = self._run([("GETRANGE", prefix + n, 0, _HEAD_BYTES) for n in part])
             for name, head in zip(part, heads, strict=True):
                 if head == b"":  # it went while we looked
                     continue
@@ -148,12 +150,38 @@ class ValkeyTier:
         self.used_bytes = sum(x.meta.size_bytes for x in found)
         return sorted(found, key=lambda x: x.meta.depth)
 
-    def _scan(self) -> list[bytes]:
-        try:
-            return list(self._client.scan_iter(match=self._prefix + b"*", count=_SCAN))
-        except (ValkeyError, OSError) as e:
-            raise TierDown(f"{self.name}: {type(e).__name__}") from None
-
     def close(self) -> None:
         """Closes the connections."""
         self._client.close()  # type: ignore[no-untyped-call]
+
+
+def prefix_of(node: str) -> bytes:
+    """What the names of a node's objects begin with."""
+    return f"kvc:{node}:".encode()
+
+
+def raw_of(url: str, node: str, *, timeout_seconds: float = 2.0) -> Iterator[bytes]:
+    """Name and content of each object of a node, as they lie in the server.
+
+    Raises:
+        TierDown.
+    """
+    client = _connect(url, timeout_seconds)
+    try:
+        for name in _scan(client, prefix_of(node)):
+            yield name + b"=" + (client.get(name) or b"")
+    except (ValkeyError, OSError) as e:
+        raise TierDown(f"remote: {type(e).__name__}") from None
+    finally:
+        client.close()  # type: ignore[no-untyped-call]
+
+
+def _connect(url: str, timeout_seconds: float) -> valkey.Valkey:
+    return valkey.Valkey.from_url(url, socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds)
+
+
+def _scan(client: valkey.Valkey, prefix: bytes) -> list[bytes]:
+    try:
+        return list(client.scan_iter(match=prefix + b"*", count=_SCAN))
+    except (ValkeyError, OSError) as e:
+        raise TierDown(f"remote: {type(e).__name__}") from None
