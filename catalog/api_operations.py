@@ -33,7 +33,7 @@ DESTROYERS = ("destructive-operator", "tenant-admin")
 SELECTING = ("not-separable", "selector-empty", "collateral-needed", "selector-unsupported")
 STARTING = (
     *("plan-expired", "plan-mismatch", "plan-drifted", "confirm-phrase-wrong", "reason-needed", "person-needed"),
-    *("deletions-quota-exceeded", *PROOF),
+    *("nothing-selected", "deletions-quota-exceeded", *PROOF),
 )
 STATE = OpenApiParameter("state", str, enum=["open", *forms.STATES[6:]], description="Only open ones, or of one end")
 LISTED = Rows(views.operations, key=("id",), columns=("id",), newest=True)
@@ -42,7 +42,10 @@ LISTED = Rows(views.operations, key=("id",), columns=("id",), newest=True)
 class Plans(APIView):
     """Plans of deletions."""
 
-    @call("deletion_plans_create", body=forms.PlanIn, answer=forms.PlanOut, status=201, refusals=SELECTING)
+    @call(
+        "deletion_plans_create", body=forms.PlanIn, answer=forms.PlanOut, status=201, refusals=SELECTING,
+        rehearsal=False,
+    )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """What the selector reaches now, frozen for 15 minutes."""
         row = plan_create(

@@ -41,6 +41,7 @@ add_codes(
         "plan-mismatch": (422, "The hash is not that of the plan"),
         "plan-drifted": (409, "What the plan reaches has changed too much since"),
         "confirm-phrase-wrong": (422, "What was typed is not what the plan asks for"),
+        "nothing-selected": (409, "Nothing is there that the selector means"),
         "plan-needed": (409, "It has to be planned and looked at first"),
         "reason-needed": (422, "It must be said why"),
     }
@@ -109,7 +110,8 @@ def deletion_request(
 
     Raises:
         Problem: not-found, plan-expired, plan-mismatch, plan-drifted, confirm-phrase-wrong, reason-needed,
-            step-up-required, scope-missing, person-needed or deletions-quota-exceeded; nothing was fenced.
+                step-up-required, scope-missing, person-needed, nothing-selected or deletions-quota-exceeded; nothing was
+            fenced.
     """
     row = Plan.objects.filter(id=plan_id).first()
     if row is None:
@@ -146,6 +148,8 @@ def deletion_request(
     )
     with transaction.atomic(using=plane()):
         targets = _targets_now(row, plan, actor, now)
+        if not targets:
+            raise Problem("nothing-selected")
         if row.tenant_id != PLATFORM and trigger == "user":
             deletion_take(row.tenant_id, now=now)
         fenced = [] if operation.needs_approval else _fence(operation, targets, actor, now)

@@ -151,6 +151,7 @@ PROBLEMS: dict[str, Problem] = {
     "collateral-needed": Problem(_("It must be said what becomes of the rest of the namespace"), REQUEST, CHANGED),
     "selector-unsupported": Problem(_("This selector cannot be carried out yet"), REQUEST, CHANGED),
     "plan-needed": Problem(_("It has to be planned and looked at first"), REQUEST, CHANGED),
+    "nothing-selected": Problem(_("Nothing is there that the selector means"), NOT_STARTED, CHANGED),
     "plan-expired": Problem(_("The plan is too old to be started"), NOT_STARTED, CHANGED),
     "plan-mismatch": Problem(_("The hash is not that of the plan"), NOT_STARTED, CHANGED),
     "plan-drifted": Problem(_("What the plan reaches has changed too much since"), NOT_STARTED, CHANGED),

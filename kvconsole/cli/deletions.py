@@ -8,10 +8,23 @@ import typer
 
 from kvconsole.cli import output
 from kvconsole.cli.client import REFUSED, Failure
-from kvconsole.cli.commands import Limit, Rehearse, change, client, given, many, one, place, post, show
+from kvconsole.cli.commands import (
+    Limit,
+    Rehearse,
+    change,
+    client,
+    document,
+    given,
+    many,
+    one,
+    place,
+    post,
+    show,
+)
 
 delete = typer.Typer(help="Deletions: plan, apply, wait, verify.", no_args_is_help=True)
 operations = typer.Typer(help="Operations: deletions, retired epochs.", no_args_is_help=True)
+holds = typer.Typer(help="Legal holds.", no_args_is_help=True)
 Operation = Annotated[str, typer.Argument(help="Its id")]
 POLL_SECONDS = 0.5
 PLAN_COLUMNS = ["node", "source", "tier", "blocks", "bytes", "reachable"]
@@ -32,12 +45,14 @@ def delete_plan(
     collateral: Annotated[str | None, typer.Option(help="none or namespace: of prefix and older-than")] = None,
     share_group: Annotated[list[str] | None, typer.Option(help="Goes too; may come several times")] = None,
     crypto_erase: Annotated[bool, typer.Option(help="Keys first, at once")] = False,
+    override_pins: Annotated[bool, typer.Option(help="What is pinned goes too")] = False,
 ) -> None:  # fmt: skip
     """Freeze a plan of what would go. Nothing is deleted."""
     selector = given(tenant=tenant, namespace=namespace, epoch=epoch, subject=subject, session=session, label=label,
                      prefix=prefix, older_than=older_than)  # fmt: skip
     selector |= {"class": data_class} if data_class else {}
-    options = given(collateral=collateral, share_groups=share_group, crypto_erase=crypto_erase or None)
+    options = given(collateral=collateral, share_groups=share_group, crypto_erase=crypto_erase or None,
+                    override_pins=override_pins or None)  # fmt: skip
     body = {"selector": selector, **({"options": options} if options else {})}
     plan: dict[str, Any] = client(context).call("POST", "/deletion-plans", body).json()
     if context.obj.json:
@@ -68,6 +83,17 @@ def delete_apply(
     body = given(plan_id=plan, plan_hash=hash_, reason=reason, confirm_phrase=phrase, grace_seconds=grace_seconds,
                  throttle=throttle)  # fmt: skip
     post(context, "/deletions", body, validate_only)
+
+
+@delete.command("subject")
+def delete_subject(
+    context: typer.Context, tenant: Annotated[str, typer.Argument(help="Its short name")],
+    digest: Annotated[str, typer.Argument(help="Keyed digest of the subject, in hex")], validate_only: Rehearse = False,
+) -> None:  # fmt: skip
+    """Plan and start in one call what is cached of one subject, where its risk is small."""
+    path = f"/tenants/{place(tenant)}/subjects/{place(digest)}"
+    params = {"validate_only": "true" if validate_only else None}
+    show(context, client(context).call("DELETE", path, params=params).json())
 
 
 @delete.command("wait")
@@ -153,7 +179,43 @@ def operations_throttle(
     change(context, "PATCH", f"/operations/{place(operation)}", {"throttle": throttle or None}, validate_only)
 
 
+@holds.command("list")
+def holds_list(context: typer.Context, limit: Limit = 500) -> None:
+    """Legal holds, newest first."""
+    many(context, "/holds", "id state authority namespaces review_at requested_by", limit)
+
+
+@holds.command("show")
+def holds_show(context: typer.Context, hold: Operation) -> None:
+    """One hold."""
+    one(context, f"/holds/{place(hold)}")
+
+
+@holds.command("create")
+def holds_create(
+    context: typer.Context,
+    selector: Annotated[str, typer.Argument(help="JSON file with what it covers; - = standard input")],
+    authority: Annotated[str, typer.Option(help="Who demands it")],
+    reason: Annotated[str, typer.Option(help="For the trail")],
+    review_at: Annotated[str, typer.Option(help="RFC 3339: when somebody looks at it again")],
+    validate_only: Rehearse = False,
+) -> None:  # fmt: skip
+    """Ask for a hold; somebody else must approve it. A person's own session is needed: no token does this."""
+    body = given(selector=document(selector), authority=authority, reason=reason, review_at=review_at)
+    post(context, "/holds", body, validate_only)
+
+
+@holds.command("release")
+def holds_release(
+    context: typer.Context, hold: Operation, reason: Annotated[str, typer.Option(help="For the trail")],
+    validate_only: Rehearse = False,
+) -> None:  # fmt: skip
+    """Ask for the end of a hold; somebody else must approve it."""
+    post(context, f"/holds/{place(hold)}:release", given(reason=reason), validate_only)
+
+
 def add_to(app: typer.Typer) -> None:
-    """Both groups are commands of `app`."""
+    """All groups are commands of `app`."""
     app.add_typer(delete, name="delete")
     app.add_typer(operations, name="operations")
+    app.add_typer(holds, name="holds")
