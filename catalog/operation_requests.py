@@ -90,8 +90,6 @@ def deletion_request(
     grace_seconds: float = 0.0,
     throttle: int | None = None,
     trigger: str = "user",
-    risk: str = "",
-    supplements: UUID | None = None,
     actor: Principal,
     now: datetime,
 ) -> Operation:
@@ -103,15 +101,13 @@ def deletion_request(
         grace_seconds: between fence and erasing.
         throttle: bytes a second and node.
         trigger: user, or what asked on its own.
-        risk: instead of the plan's, where what is asked for was agreed to before: it is fenced already.
-        supplements: the operation that this one completes.
         actor: who asks.
         now: aware.
 
     Raises:
         Problem: not-found, plan-expired, plan-mismatch, plan-drifted, confirm-phrase-wrong, reason-needed,
-                step-up-required, scope-missing, person-needed, nothing-selected or deletions-quota-exceeded; nothing was
-            fenced.
+            step-up-required, scope-missing, person-needed, nothing-selected or deletions-quota-exceeded; nothing
+            was fenced.
     """
     row = Plan.objects.filter(id=plan_id).first()
     if row is None:
@@ -121,7 +117,7 @@ def deletion_request(
     if bytes(row.plan_hash).hex() != plan_hash:
         raise Problem("plan-mismatch")
     plan = plans.plan_from_json(row.body)
-    asks = friction(risk or plan.risk)
+    asks = friction(plan.risk)
     if trigger == "user":
         _check_friction(plan, reason, confirm_phrase, actor, now)
     operation = Operation(
@@ -130,10 +126,10 @@ def deletion_request(
         kind=row.kind,
         trigger=trigger,
         selector=row.selector,
-        options={**row.options, "supplements": str(supplements or "")},
+        options=row.options,
         plan=row.id,
         plan_hash=bytes(row.plan_hash),
-        risk=risk or plan.risk,
+        risk=plan.risk,
         requested_by=actor.subject,
         requester=kept(actor),
         reason=reason,
