@@ -326,7 +326,7 @@ def _wish(intent: Intent, one: Standing, kind: str, *, not_before: float = 0.0, 
             force=force,
             deadline=intent.deadline,
             rate_bytes_per_s=intent.rate_bytes_per_s,
-            fences=KINDS[intent.kind].fences and not intent.finer,
+            fencing=KINDS[intent.kind].fences and not intent.finer,
         )
     )
     if kind == "purge" and one.last is not None:

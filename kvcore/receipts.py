@@ -27,7 +27,7 @@ class EraseArgs(msgspec.Struct, frozen=True, kw_only=True):
     """`Command.args` of erase, verify and shred. The fence of the targets is in force before anything is erased.
 
     `generation` is that of the intent; `deadline` is in seconds since 1970: from then on `force` may break leases.
-    `fences`: generations that are meant as a whole are over for good, and the node raises its fence to them itself.
+    `fencing`: generations that are meant as a whole are over for good, and the node raises its fence to them itself.
     """
 
     operation: str
@@ -40,7 +40,7 @@ class EraseArgs(msgspec.Struct, frozen=True, kw_only=True):
     force: bool = False
     deadline: float = 0.0
     rate_bytes_per_s: int | None = None
-    fences: bool = False
+    fencing: bool = False
 
 
 class StreamPos(msgspec.Struct, frozen=True, kw_only=True):

@@ -72,6 +72,7 @@ class Agent:
                 "ping": self._ping, "inventory": self._inventory, "digest": self._digest, "fence": self.orders.fence,
             },
             long={**self.orders.long, "probe": prober.probe}, positions=self.positions,
+            boots=lambda: [box.boot for box in self.media.outboxes if box.boot],
         )  # fmt: skip
         self.sender = Sender(
             self.config.node, self.media.outboxes, self.ring, client=self.client, ingest=self.config.ingest,

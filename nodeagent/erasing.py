@@ -41,6 +41,7 @@ class Erasing:
         *, until: Callable[[Collection[Copy]], float | None],
     ) -> None:  # fmt: skip
         self._pool, self._journal, self._step, self._job = pool, journal, command.step, job
+        self._family = f"{command.kind} {args.operation} {tier}"
         self._order, self._args, self._tier, self._targets = command.order_hash, args, tier, targets
         self._store, self._until = pool.tiers[tier], until
         self._slots = self._store if isinstance(self._store, MemoryTier) else None
@@ -61,6 +62,7 @@ class Erasing:
         Raises:
             Stopped, JournalFull: what was destroyed is written down.
         """
+        self._journal.continues(self._step, self._family)
         with self._closed():
             while True:
                 before = self.look.sampled, self.look.clean
@@ -225,7 +227,7 @@ class Erasing:
             refs = b"".join(object_ref(self._order, key) for key in _keys(meta, marks))
             found.append(Found(name, sum(marks) * meta.block_bytes, refs))
         if self._store.persistent:
-            self._journal.note(self._step, found)
+            self._journal.note(self._step, found, family=self._family)
         else:
             self._here += found
 

@@ -7,7 +7,7 @@ receipt. Receipts are chained per node. Called by `server`; verbs are given by `
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -54,8 +54,15 @@ class Executor:
         positions: Callable[[], list[SourcePosition]],
         clock: Callable[[], float] = time.time,
         long: Mapping[str, LongVerb] | None = None,
+        boots: Callable[[], Collection[str]] = tuple,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
+        """An executor of one life of the agent.
+
+        Args:
+            boots: lives of other memory that the agent speaks for (a remote store); commands may be for one of them.
+        """
+        self._boots = boots
         self._node, self._boot, self._journal, self._verbs = node, boot, journal, verbs
         self._key = Ed25519PrivateKey.from_private_bytes(private_key)
         self._public = self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
@@ -83,7 +90,9 @@ class Executor:
             return "command-malformed"
         if envelope.key != self._console_print:
             return "command-signature"
-        command = open_command(envelope, self._verify, node=self._node, now=self._clock(), boot=self._boot)
+        named = envelope.body.get("boot")
+        boot = named if named in self._boots() else self._boot
+        command = open_command(envelope, self._verify, node=self._node, now=self._clock(), boot=boot)
         if isinstance(command, str):
             return command
         try:

@@ -29,12 +29,14 @@ CREATE TABLE IF NOT EXISTS fence (
     min_gen TEXT NOT NULL     -- it reaches 2^63
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS found (
-    step  TEXT NOT NULL,      -- one that has no receipt yet
-    place BLOB NOT NULL,      -- the object's name
-    bytes INTEGER NOT NULL,
-    refs  BLOB NOT NULL,      -- 32 bytes for each block
+    step   TEXT NOT NULL,     -- one that has no receipt yet
+    place  BLOB NOT NULL,     -- the object's name
+    family TEXT NOT NULL,     -- what the step shares with those that continue it
+    bytes  INTEGER NOT NULL,
+    refs   BLOB NOT NULL,     -- 32 bytes for each block
     PRIMARY KEY (step, place)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS found_family ON found (family);
 """
 FIRST = "0" * 64
 """`prev` of a node's first receipt."""
@@ -124,10 +126,23 @@ class Journal:
 
     # What an erase found
 
-    def note(self, step: str, found: Iterable[Found]) -> None:
+    def note(self, step: str, found: Iterable[Found], *, family: str = "") -> None:
         """Durably: these were found and are going to be erased. One that was noted before is the same."""
+        rows = [(step, x.place, family, x.size_bytes, x.refs) for x in found]
         with self._writing() as db:
-            db.executemany("INSERT OR IGNORE INTO found VALUES (?, ?, ?, ?)", ((step, *x) for x in found))
+            db.executemany("INSERT OR IGNORE INTO found VALUES (?, ?, ?, ?, ?)", rows)
+
+    def continues(self, step: str, family: str) -> None:
+        """What other steps of the family have found and never had a receipt for is this step's now.
+
+        A step is of one boot; when the agent was killed in it, its place is taken by another one.
+        """
+        with self._lock:
+            others = self._db.execute("SELECT 1 FROM found WHERE family = ? AND step <> ?", (family, step)).fetchone()
+        if others:
+            with self._writing() as db:
+                db.execute("UPDATE OR IGNORE found SET step = ? WHERE family = ?", (step, family))
+                db.execute("DELETE FROM found WHERE family = ? AND step <> ?", (family, step))
 
     def found(self, step: str) -> list[Found]:
         """Everything the step has noted, also before the agent was killed."""

@@ -68,7 +68,7 @@ class Orders:
 
     def _erase(self, command: Command, args: EraseArgs, tier: Tier, targets: Targets, job: Job) -> Done:
         started = self._pool.clock()
-        fences = [Fence(ns=ns, min_gen=gen_upto) for ns, gen_upto in targets.upto()] if args.fences else []
+        fences = [Fence(ns=ns, min_gen=gen_upto) for ns, gen_upto in targets.upto()] if args.fencing else []
         if not self._ring.fence(0, fences):
             raise JournalFull("fences")
         work = self._work(command, args, tier, targets, job)
@@ -174,18 +174,18 @@ class Orders:
     # Fence
 
     def fence(self, command: Command) -> dict[str, Any] | Done:
-        """Raises the fences of targets that are meant as a whole; durable before it is answered.
+        """Raises the fences of `args`: {fences: [{ns, min_gen}]} in hex and decimals. Durable before it is answered.
 
         Raises:
             JournalFull: they hold in memory, and are not answered for.
         """
         try:
-            upto = Targets(arguments(command).targets).upto()
-        except Malformed as e:
-            return Done("refused", "args-malformed", {"error": str(e)[:200]})
-        if not self._ring.fence(0, [Fence(ns=ns, min_gen=gen_upto) for ns, gen_upto in upto]):
+            fences = [_fence(line) for line in command.args["fences"]]
+        except (KeyError, TypeError, ValueError) as e:
+            return Done("refused", "args-malformed", {"error": type(e).__name__})
+        if not self._ring.fence(0, fences):
             raise JournalFull("fences")
-        return {"fences": len(upto), "known": self._ring.fences, "fence_seq": self._ring.fence_seq}
+        return {"fences": len(fences), "known": self._ring.fences, "fence_seq": self._ring.fence_seq}
 
     # Media
 
@@ -197,6 +197,18 @@ class Orders:
     def _key_medium(self) -> str:
         kind = medium_of(self._media.key_path)
         return kind if kind in ("flash", "memory") else "unknown"
+
+
+def _fence(line: dict[str, Any]) -> Fence:
+    """One fence.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is none.
+    """
+    ns, min_gen = bytes.fromhex(line["ns"]), int(line["min_gen"])
+    if len(ns) != 32 or not 0 <= min_gen <= 2**63:
+        raise ValueError("not a fence")
+    return Fence(ns=ns, min_gen=min_gen)
 
 
 def medium_of(path: Path) -> str:

@@ -340,7 +340,7 @@ def test_puts_and_moves_into_what_is_being_erased_are_refused(rig, monkeypatch):
 def test_an_order_that_fences_does_it_before_it_erases_and_late_puts_are_refused_for_good(rig):
     (key,) = fill(rig, [rig.lease()])
     space = next(iter(rig.pool.spaces.values()))
-    done, _ = rig.erase(Tier.HBM, everything(key), fences=True)
+    done, _ = rig.erase(Tier.HBM, everything(key), fencing=True)
     assert done.outcome == "done"
     assert rig.ring.fenced(key.ns, key.gen)
     assert [(f.ns, f.min_gen) for f in rig.journal.fences()] == [(key.ns, key.gen + 1)]
@@ -380,7 +380,7 @@ def test_an_erase_that_is_cut_short_ends_with_the_receipt_of_a_whole_one(rig, mo
         rig.orders.erase(command, Watching(command, between))
     assert 0 < len(rig.keys(Tier.SSD, key.ns)) < len(keys)
     assert rig.pool.erasing == []
-    _, detail = rig.erase(Tier.SSD, everything(key))
+    _, detail = rig.erase(Tier.SSD, everything(key), step="the step of a new boot")
     assert (detail.blocks, detail.objects_root) == (len(keys), root_of(keys))
     check(rig)
 

@@ -126,6 +126,13 @@ def test_a_crash_between_doing_and_answering_answers_the_journalled_receipt(benc
     assert bench.calls == []
 
 
+def test_a_command_may_be_for_the_life_of_a_store_that_the_agent_speaks_for(bench):
+    bench.executor._boots = lambda: ["b1", "store-7"]
+    assert receipt(bench.send("a", boot="store-7")).outcome == "done"
+    assert bench.send("b", boot="store-6") == "fenced-boot"
+    assert bench.send("c", boot=7) == "command-malformed"
+
+
 class LongBench(Bench):
     """Has one long verb, which ends when it is let."""
 

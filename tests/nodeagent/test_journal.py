@@ -68,6 +68,18 @@ def test_what_a_step_found_is_kept_until_its_receipt_and_counts_once(tmp_path):
     journal.close()
 
 
+def test_a_step_that_continues_another_has_what_that_one_found(tmp_path):
+    journal = Journal(tmp_path / "j")
+    journal.note("old", [Found(b"o1", 10, b"r" * 32), Found(b"o2", 5, b"q" * 32)], family="erase op ssd")
+    journal.note("other", [Found(b"o9", 1, b"")], family="erase op remote")
+    journal.note("new", [Found(b"o2", 5, b"q" * 32)], family="erase op ssd")
+    journal.continues("new", "erase op ssd")
+    assert [x.place for x in journal.found("new")] == [b"o1", b"o2"]
+    assert journal.found("old") == []
+    assert len(journal.found("other")) == 1
+    journal.close()
+
+
 def test_on_a_full_disk_nothing_is_half_written(tmp_path):
     journal = Journal(tmp_path / "j")
     pages = journal._db.execute("PRAGMA page_count").fetchone()[0]

@@ -103,8 +103,12 @@ def test_shred_of_a_memory_tier_has_no_keys_to_destroy_but_the_lease(rig):
 # Fence
 
 
-def fence(rig, *targets):
-    return rig.orders.fence(rig.command("fence", Tier.HBM, *targets))
+def fence(rig, *fences):
+    lines = [{"ns": ns, "min_gen": min_gen} for ns, min_gen in fences]
+    command = Command(
+        v=1, step="f", kind="fence", node="n", order_hash="", issued_at=0, expires_at=2e10, args={"fences": lines}
+    )
+    return rig.orders.fence(command)
 
 
 def test_a_fence_ends_leases_and_requests_and_is_durable(tmp_path):
@@ -115,8 +119,8 @@ def test_a_fence_ends_leases_and_requests_and_is_durable(tmp_path):
     rig.now += 1.7  # a block is held back now
     rig.engine.tick(rig.now)
     assert rig.engine.running == 2
-    answer = fence(rig, everything(key), EraseTarget(ns=other.ns.hex(), gen_upto="9", keys=["00" * 32]))
-    assert (answer["fences"], answer["known"]) == (1, 1)  # single keys are no generation
+    answer = fence(rig, (key.ns.hex(), "2"))
+    assert (answer["fences"], answer["known"]) == (1, 1)
     assert rig.engine.running == 1
     with pytest.raises(LeaseOver):
         rig.ring.lease(key.ns, key.gen)
@@ -132,9 +136,9 @@ def test_a_fence_that_is_not_durable_holds_and_is_not_answered_for(rig):
     key = rig.lease()
     fill_up(rig.journal)
     rig.journal._db.execute("DELETE FROM found")
-    many = [EraseTarget(ns=secrets.token_hex(32), gen_upto="5") for _ in range(500)]
+    many = [(secrets.token_hex(32), "5") for _ in range(500)]
     with pytest.raises(JournalFull):
-        fence(rig, everything(key), *many)
+        fence(rig, (key.ns.hex(), 2), *many)
     assert rig.ring.fenced(key.ns, key.gen)
     assert rig.journal.fences() == []
     rig.journal._db.execute("PRAGMA max_page_count=1000000")
@@ -145,7 +149,8 @@ def test_a_fence_that_is_not_durable_holds_and_is_not_answered_for(rig):
 def test_a_fence_that_cannot_be_read_is_refused(rig):
     command = Command(v=1, step="s", kind="fence", node="n", order_hash="", issued_at=0, expires_at=2e10)
     assert rig.orders.fence(command)[:2] == ("refused", "args-malformed")
-    assert fence(rig, EraseTarget(ns="00", gen_upto="1")).code == "args-malformed"
+    for line in (("00", "1"), ("00" * 32, "-1"), ("00" * 32, "x"), (7, "1"), ("00" * 32, str(2**63 + 1))):
+        assert fence(rig, line).code == "args-malformed"
 
 
 # Before the console was heard, and media
