@@ -1,6 +1,6 @@
 import kvconsole.infra.sql
 from django.db import migrations, models
-from kvconsole.infra.sql import audited, protect, tenant_keys
+from kvconsole.infra.sql import audited, protect, script, tenant_keys
 
 
 class Migration(migrations.Migration):
@@ -35,4 +35,5 @@ class Migration(migrations.Migration):
         *protect("audit_certificate", tenant_may="SELECT", operator="SELECT, INSERT", audit="SELECT"),
         *tenant_keys("audit_certificate"),
         audited("audit_certificate"),
+        script("audit", "certificates.sql"),
     ]

@@ -2,13 +2,15 @@
 """Checks, offline and without trusting the console, what KV Console says its audit log holds.
 
 One file, standard library only (`cryptography` is used where it is there): copy it, read it, run it with Python 3.9 or
-later. Formats and the order of the checks: docs/bundle.md. Nothing is written, unpacked or asked of a network.
+later. Formats and the order of the checks: docs/bundle.md and docs/certificate.md. Nothing is written, unpacked or asked of a network.
     kvc_verify.py bundle FILE|DIR --keys keys.txt
     kvc_verify.py proof FILE --body BODY --key VKEY
+    kvc_verify.py certificate FILE --keys keys.txt
     kvc_verify.py consistency OLD NEW --proof FILE --key VKEY
 Exit: 0 valid, 1 invalid, 2 malformed or wrong usage, 3 incomplete (nothing is wrong, something is missing).
 """
 # fmt: off
+# ruff: noqa: D101, D102, D103 - what something is for stands behind its name where there is room, else below it
 
 from __future__ import annotations
 
@@ -31,8 +33,7 @@ from typing import Any
 EXITS = {"valid": 0, "invalid": 1, "malformed": 2, "incomplete": 3}
 MOST_SMALL, MOST_LINE, MOST_FILES, MOST_UNPACKED = 4 << 20, 4 << 20, 64, 64 << 30
 CLOCK_BACK_US, CHUNK = 5_000_000, 1 << 18
-class Wrong(Exception):
-    """Something is not as it was signed; `code` says what, `place` where."""
+class Wrong(Exception):  # something is not as it was signed; `code` says what, `place` where
     def __init__(self, code: str, detail: str = "", **place: Any) -> None:
         super().__init__(code)
         self.code, self.detail, self.place = code, detail, place
@@ -41,8 +42,7 @@ class Malformed(Wrong):
     """It is nothing this verifier knows."""
 
 @contextlib.contextmanager
-def at(**place: Any) -> Iterator[None]:
-    """What goes wrong in here went wrong at this place, where nobody knows better."""
+def at(**place: Any) -> Iterator[None]:  # what goes wrong in here went wrong at this place, where nobody knows better
     try:
         yield
     except Wrong as e:
@@ -56,27 +56,25 @@ def need(true: Any, code: str, detail: str = "", wrong: type[Wrong] = Wrong, **p
 
 # --- plain forms -----------------------------------------------------------------------------------------------------
 NUMBER = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
-def number(text: str) -> int:
-    """A decimal number below 10^18, written in the one way there is."""
+def number(text: str) -> int:  # a decimal number below 10^18, written in the one way there is
     need(NUMBER.fullmatch(text), "number", "a decimal number is wanted")
     return int(text)
 
-def unb64(text: str, length: int = -1) -> bytes:
-    """Bytes of base64, written in the one way there is."""
+def b64(data: bytes) -> str:  # bytes as base64
+    return binascii.b2a_base64(data, newline=False).decode()
+
+def unb64(text: str, length: int = -1) -> bytes:  # bytes of base64, written in the one way there is
     try:
         data = binascii.a2b_base64(text)
     except (binascii.Error, ValueError):
         raise Wrong("base64") from None
-    if binascii.b2a_base64(data, newline=False).decode() != text:
-        raise Wrong("base64", "it can be written in another way")
-    if length not in (-1, len(data)):
-        raise Wrong("length", f"{len(data)} bytes, not {length}")
+    need(b64(data) == text, "base64", "it can be written in another way")
+    need(length in (-1, len(data)), "length", f"{len(data)} bytes, not {length}")
     return data
 
-def hashes_of(found: Any) -> list[bytes]:
-    """Hashes of 32 bytes out of a list of base64."""
-    if not isinstance(found, list) or len(found) > 64 or not all(isinstance(one, str) for one in found):
-        raise Wrong("hashes", "a list of at most 64 hashes is wanted")
+def hashes_of(found: Any) -> list[bytes]:  # hashes of 32 bytes out of a list of base64
+    good = isinstance(found, list) and len(found) <= 64 and all(isinstance(one, str) for one in found)
+    need(good, "hashes", "a list of at most 64 hashes is wanted")
     return [unb64(one, 32) for one in found]
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -90,33 +88,31 @@ def _integer(text: str) -> int:
         raise ValueError("a number is too large")
     return int(text)
 
-def _constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
-
-DECODER: Any = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_constant=_constant)
-def json_at(text: str, start: int) -> tuple[Any, int]:
-    """The JSON value that begins at a place, and where it ends."""
+DECODER: Any = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_constant=int)  # NaN is no number
+def json_at(text: str, start: int) -> tuple[Any, int]:  # the JSON value that begins at a place, and where it ends
     try:
         return DECODER.scan_once(text, start)  # type: ignore[no-any-return]
     except (ValueError, RecursionError, StopIteration) as e:
         raise Wrong("json", str(e) or "a value is wanted") from None
 
-def json_of(data: bytes) -> Any:
-    """The JSON value that is the whole of the bytes."""
+def json_of(data: bytes) -> Any:  # the JSON value that is the whole of the bytes
     text = utf8(data)
     found, end = json_at(text, 0)
     need(end == len(text), "json", f"something follows after character {end}")
     return found
 
-def utf8(data: bytes) -> str:
-    """The text of the bytes."""
+def utf8(data: bytes) -> str:  # the text of the bytes
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as e:
         raise Wrong("utf-8", f"byte {e.start}") from None
 
-def printable(value: Any) -> str:
-    """Text of somebody else, without what a terminal would obey."""
+def plain(value: Any) -> str:  # a fact in words
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {plain(one)}" for name, one in value.items())
+    return ("; ".join(map(plain, value)) or "none") if isinstance(value, list) else str(value)
+
+def printable(value: Any) -> str:  # text of somebody else, without what a terminal would obey
     return "".join(c if c.isprintable() else "�" for c in str(value))[:300]
 
 # --- Ed25519 (RFC 8032), verifying only: no secrets, so nothing to keep from a clock ----------------------------------
@@ -138,39 +134,31 @@ def _add(p: Point, q: Point) -> Point:
 BASE_Y = 4 * pow(5, P - 2, P) % P
 BASE_X = _x_of(BASE_Y, 0) or 0
 BASE: Point = (BASE_X, BASE_Y, 1, BASE_X * BASE_Y % P)
-def ed25519_slow(public: bytes, signature: bytes, message: bytes) -> bool:
-    """Whether the signature is good; a few milliseconds."""
+def ed25519_slow(public: bytes, signature: bytes, message: bytes) -> bool:  # a few milliseconds
     y, s = int.from_bytes(public, "little"), int.from_bytes(signature[32:], "little")
     sign, y = y >> 255, y & ((1 << 255) - 1)
     if len(public) != 32 or len(signature) != 64 or s >= L or y >= P or (x := _x_of(y, sign)) is None:
         return False
     k = int.from_bytes(hashlib.sha512(signature[:32] + public + message).digest(), "little") % L
     minus: Point = (P - x, y, 1, (P - x) * y % P)
-    both, sum_ = _add(BASE, minus), (0, 1, 1, 0)
+    adds, sum_ = ((0, 1, 1, 0), minus, BASE, _add(BASE, minus)), (0, 1, 1, 0)
     for bit in range(252, -1, -1):  # s·B − k·A in one pass
-        sum_ = _add(sum_, sum_)
-        if s >> bit & 1:
-            sum_ = _add(sum_, both if k >> bit & 1 else BASE)
-        elif k >> bit & 1:
-            sum_ = _add(sum_, minus)
+        sum_ = _add(_add(sum_, sum_), adds[(s >> bit & 1) << 1 | (k >> bit & 1)])
     inverse = pow(sum_[2], P - 2, P)
     return (sum_[1] * inverse % P | (sum_[0] * inverse % P & 1) << 255).to_bytes(32, "little") == signature[:32]
 
-def ed25519(public: bytes, signature: bytes, message: bytes) -> bool:
-    """Whether the signature is good."""
+def ed25519(public: bytes, signature: bytes, message: bytes) -> bool:  # whether the signature is good
     try:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        return Ed25519PublicKey.from_public_bytes(public).verify(signature, message) is None
     except ImportError:
         return ed25519_slow(public, signature, message)
-    try:
-        return Ed25519PublicKey.from_public_bytes(public).verify(signature, message) is None
     except Exception:  # InvalidSignature, or what cannot be a key: nothing but a good signature is good
         return False
 
 # --- the tree (RFC 6962) and the leaf ---------------------------------------------------------------------------------
 EMPTY_ROOT = hashlib.sha256(b"").digest()
-def node_hash(left: bytes, right: bytes) -> bytes:
-    """The hash over two subtrees."""
+def node_hash(left: bytes, right: bytes) -> bytes:  # the hash over two subtrees
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 def included(leaf_hash: bytes, index: int, size: int, path: list[bytes], root: bytes) -> bool:
@@ -199,14 +187,12 @@ def consistent(old: int, new: int, path: list[bytes], old_root: bytes, new_root:
             after = node_hash(after, step)
     return before == old_root and after == new_root
 
-class Run:
-    """The tree from its left edge on: what a run of leaf hashes makes of it."""
+class Run:  # the tree from its left edge on: what a run of leaf hashes makes of it
     def __init__(self, first: int, left: list[bytes]) -> None:
         levels = [level for level in range(63, -1, -1) if first >> level & 1]
         need(len(levels) == len(left), "edges", f"{len(levels)} subtrees stand left, not {len(left)}", field="left")
         self.size, self.stack = first, [(level, left[n]) for n, level in enumerate(levels)]
-    def append(self, found: bytes, level: int = 0) -> None:
-        """The next subtree stands in the tree."""
+    def append(self, found: bytes, level: int = 0) -> None:  # the next subtree stands in the tree
         self.size += 1 << level
         stack, sha256 = self.stack, hashlib.sha256
         while stack and stack[-1][0] == level:
@@ -230,8 +216,7 @@ Leaf = namedtuple("Leaf", "head event_type log_index time_us event_id outcome fl
                           " pii_commit")
 OUTCOMES = ("unknown", "success", "failure", "denied")
 FLAG_PII, FLAG_LATE, NO_PII, BODY = 1, 8, bytes(32), b"kvconsole/audit-body/v1\0"
-def leaf_of(data: bytes) -> Leaf:
-    """What the 148 bytes of a leaf say."""
+def leaf_of(data: bytes) -> Leaf:  # what the 148 bytes of a leaf say
     if len(data) != LEAF.size:
         raise Wrong("length", f"{len(data)} bytes, not {LEAF.size}", field="leaf")
     found = Leaf._make(LEAF.unpack(data))
@@ -240,8 +225,7 @@ def leaf_of(data: bytes) -> Leaf:
         raise Wrong("leaf", "magic, version, outcome or flags", field="leaf")
     return found
 
-def pii_state(text: str, leaf: Leaf) -> str:
-    """disclosed (and as committed to), sealed or shredded."""
+def pii_state(text: str, leaf: Leaf) -> str:  # disclosed (and as committed to), sealed or shredded
     if not leaf.flags & FLAG_PII or not (text in ('"sealed"', '"shredded"') or text.startswith('{"data":{')):
         raise Wrong("pii", "the leaf commits to none, or data and salt, sealed or shredded is wanted", field="pii")
     if text[0] == '"':
@@ -258,12 +242,10 @@ def pii_state(text: str, leaf: Leaf) -> str:
 Key = namedtuple("Key", "name kind public key_id")  # kind 1: Ed25519; 4: Ed25519 with a time, of a witness
 Note = namedtuple("Note", "text signatures first")  # signatures: (name, key id, the rest); first: their first line
 Head = namedtuple("Head", "origin size root note")
-def is_name(name: str) -> bool:
-    """Whether a key may be called so."""
+def is_name(name: str) -> bool:  # whether a key may be called so
     return name != "" and "+" not in name and not any(c.isspace() or ord(c) < 32 for c in name)
 
-def key_of(text: str) -> Key:
-    """The key of a vkey."""
+def key_of(text: str) -> Key:  # the key of a vkey
     name, _, rest = text.partition("+")
     key_id, _, blob = rest.partition("+")
     data = unb64(blob, 33)
@@ -271,8 +253,7 @@ def key_of(text: str) -> Key:
     need(is_name(name) and data[0] in (1, 4) and key_id == found.hex(), "key", "it is no vkey of an Ed25519 key")
     return Key(name, data[0], data[1:], found)
 
-def keys_of(text: str) -> list[Key]:
-    """The keys of a file, one a line."""
+def keys_of(text: str) -> list[Key]:  # the keys of a file, one a line
     found = []
     for line, one in enumerate(text.splitlines(), 1):
         if one.strip() and not one.startswith("#"):
@@ -280,8 +261,7 @@ def keys_of(text: str) -> list[Key]:
                 found.append(key_of(one.strip()))
     return found
 
-def note_of(data: bytes) -> Note:
-    """A signed note, unchecked."""
+def note_of(data: bytes) -> Note:  # a signed note, unchecked
     text, found, tail = utf8(data).rpartition("\n\n")
     need(found and tail.endswith("\n"), "note", "text, an empty line and signatures are wanted")
     lines, first, signatures = tail[:-1].split("\n"), text.count("\n") + 3, []
@@ -314,8 +294,7 @@ def signers(note: Note, keys: Iterable[Key]) -> tuple[list[str], list[dict[str, 
         need(good, "signature", f"of {name}" + ", twice" * twice, line=line, field="signature")
     return by, witnesses
 
-def head_of(data: bytes) -> Head:
-    """A checkpoint (what the log says of itself), unchecked."""
+def head_of(data: bytes) -> Head:  # a checkpoint (what the log says of itself), unchecked
     note = note_of(data)
     lines = note.text.split("\n")
     need(len(lines) == 4 and is_name(lines[0]), "checkpoint", "origin, size and root are wanted", line=1)
@@ -324,8 +303,7 @@ def head_of(data: bytes) -> Head:
     with at(line=3, field="root"):
         return Head(lines[0], size, unb64(lines[2], 32), note)
 
-class Trust:
-    """The keys the caller named, or, where none were, those of the bundle itself."""
+class Trust:  # the keys the caller named, or, where none were, those of the bundle itself
     def __init__(self, given: list[Key], report: Report) -> None:
         self.given, self.report, self.own = given, report, list[Key]()
     def of(self, origin: str, role: str) -> list[Key]:
@@ -338,10 +316,17 @@ class Trust:
         if not keys:
             keys = [key for key in self.own if key[:2] == wanted]
             self.report.facts["keys"] = "bundle" if keys else "none"
-            self.report.add("reasons", "keys-not-given", f"no key for {role} was given, so " + (
-                "the bundle's own was used: that proves only that it agrees with itself" if keys
-                else "no signature was checked"))
+            so = "the bundle's own was used: that proves only that it agrees with itself" if keys else "no signature was checked"
+            self.report.add("reasons", "keys-not-given", f"no key for {role} was given, so {so}")
         return keys
+    def exported(self, data: bytes, origin: str, raw: bytes) -> bool:  # the export key signed it; whether it is of this
+        note = note_of(data)
+        lines = note.text.split("\n")
+        whole = lines[0] == "kvconsole/bundle/v1" and len(lines) == 4 and len(note.signatures) == 1
+        need(whole, "note", "it is no signature of a bundle or certificate")
+        keys = self.of(origin, "export")
+        need(signers(note, keys)[0] or not keys, "unsigned", "no known export key signed it")
+        return lines[1:3] == [origin, hashlib.sha256(raw).hexdigest()]
     def head(self, data: bytes, file: str, quorum: int = 0, told: str = "log") -> Head:
         """A checkpoint that the log signed; what it says is told in the report."""
         with at(file=file):
@@ -351,9 +336,8 @@ class Trust:
             need(by or not keys, "unsigned", f"no known key of {found.origin} signed it")
         if len(witnesses) < quorum:
             self.report.add("reasons", "quorum", f"{len(witnesses)} known witnesses cosigned, not {quorum}", file=file)
-        root = binascii.b2a_base64(found.root, newline=False).decode()
-        self.report.facts[told] = {
-            "origin": found.origin, "size": found.size, "root": root, "signed_by": by, "witnesses": witnesses}
+        self.report.facts[told] = {"origin": found.origin, "size": found.size, "root": b64(found.root),
+                                   "signed_by": by, "witnesses": witnesses}
         return found
 
 # --- the files of a bundle --------------------------------------------------------------------------------------------
@@ -367,8 +351,7 @@ def checked_name(name: str, others: Iterable[str]) -> str:
     need(name.lower() not in {other.lower() for other in others}, "name", "it stands twice", file=name)
     return name
 
-class Zip:
-    """A zip in the one form a bundle has; whatever differs from it is refused, byte by byte."""
+class Zip:  # a zip in the one form a bundle has; whatever differs from it is refused, byte by byte
     def __init__(self, path: str) -> None:
         self.path, self.bytes, self.entries = path, os.stat(path).st_size, dict[str, Entry]()
         zipped = self._read(0, 4) == b"PK\3\4" or self._read(max(0, self.bytes - END.size), 4) == b"PK\5\6"
@@ -405,15 +388,13 @@ class Zip:
         if found != wanted:
             bad = next((n for n, byte in enumerate(found) if byte != wanted[n]), len(found))
             raise Wrong("zip", f"it is not in the one form a bundle has, near {name or 'its end'}", byte=start + bad)
-    def pieces(self, name: str) -> Iterator[bytes]:
-        """The bytes of a file as the zip holds them."""
+    def pieces(self, name: str) -> Iterator[bytes]:  # the bytes of a file as the zip holds them
         here, left = self.entries[name].start, self.entries[name].packed
         while left and (piece := self._read(here, min(left, CHUNK))):
             here, left = here + len(piece), left - len(piece)
             yield piece
 
-class Directory:
-    """A bundle that was unpacked."""
+class Directory:  # a bundle that was unpacked
     def __init__(self, path: str) -> None:
         self.path, self.entries = path, dict[str, Entry]()
         for folder, folders, names in os.walk(path):
@@ -425,14 +406,12 @@ class Directory:
                 size = os.path.getsize(whole)
                 self.entries[checked_name(short, self.entries)] = Entry(0, 0, 0, size, size)
         need("manifest.json" in self.entries, "not-a-bundle", "no manifest.json in it", Malformed)
-    def pieces(self, name: str) -> Iterator[bytes]:
-        """The bytes of a file."""
+    def pieces(self, name: str) -> Iterator[bytes]:  # the bytes of a file
         with open(os.path.join(self.path, name), "rb") as file:
             while piece := file.read(CHUNK):
                 yield piece
 
-class Content:
-    """The unpacked bytes of one file, and at the end whether they were those of zip and manifest."""
+class Content:  # the unpacked bytes of one file, and at the end whether they were those of zip and manifest
     def __init__(self, source: Zip | Directory, name: str) -> None:
         need(name in source.entries, "missing", "the file is not there", file=name)
         self.source, self.name, self.entry = source, name, source.entries[name]
@@ -457,8 +436,7 @@ class Content:
         self.whole.update(data)
         self.size, self.crc = self.size + len(data), zlib.crc32(data, self.crc)
         return data
-    def lines(self) -> Iterator[bytes]:
-        """The lines, without their ends."""
+    def lines(self) -> Iterator[bytes]:  # the lines, without their ends
         rest, count = b"", 0
         for piece in self.stream:
             found = (rest + piece).split(b"\n")
@@ -466,15 +444,13 @@ class Content:
             need(len(rest) <= MOST_LINE, "line", "it is too long", line=count + 1)
             yield from found
         need(not rest, "line", "it does not end", line=count + 1)
-    def hashes(self) -> Iterator[bytes]:
-        """The file as hashes of 32 bytes."""
+    def hashes(self) -> Iterator[bytes]:  # the file as hashes of 32 bytes
         rest = b""
         for piece in self.stream:
             rest += piece
             yield from [rest[here : here + 32] for here in range(0, len(rest) - 31, 32)]
             rest = rest[len(rest) - len(rest) % 32 :]
-    def small(self) -> bytes:
-        """All of it, if it is as small as it should be."""
+    def small(self) -> bytes:  # all of it, if it is as small as it should be
         need(self.entry.size <= MOST_SMALL, "too-large", f"{self.entry.size} bytes", file=self.name)
         return b"".join(self.stream)
     def finish(self, said: dict[str, Any] | None = None) -> None:
@@ -498,8 +474,7 @@ SHAPE = {  # `?`: may be absent; a tuple: one of these
     "origin": str, "previous": ({"manifest_sha256": str, "size": int}, None), "proof": str,
     "range": {"first": int, "last": int}, "records": int, "schemas": dict, "v": int}
 TAIL = re.compile(r',"index":(0|[1-9][0-9]{0,17}),"leaf":"([A-Za-z0-9+/]{197}[AQgw]==)"', re.ASCII)
-def fits(value: Any, shape: Any) -> bool:
-    """Whether a value has exactly this form; no number is below -1."""
+def fits(value: Any, shape: Any) -> bool:  # whether a value has exactly this form; no number is below -1
     if isinstance(shape, list):
         return isinstance(value, list) and all(fits(one, shape[0]) for one in value)
     if isinstance(shape, tuple):
@@ -529,13 +504,11 @@ def manifest_form(found: Any) -> dict[str, dict[str, Any]]:
     need(files["events.jsonl"].get("rows") == found["records"], "manifest", "rows of events.jsonl", field="files")
     return files
 
-class Flow:
-    """Numbers of producers and times, where every leaf of a range is there."""
+class Flow:  # numbers of producers and times, where every leaf of a range is there
     def __init__(self) -> None:
         self.seen: dict[int, array[int]] = defaultdict(lambda: array("Q"))
         self.newest, self.back, self.back_at = 0, 0, dict[str, int]()
-    def take(self, leaf: Leaf, line: int) -> None:
-        """One more leaf."""
+    def take(self, leaf: Leaf, line: int) -> None:  # one more leaf
         self.seen[leaf.producer_id].append(leaf.producer_seq)
         if leaf.time_us > self.newest:
             self.newest = leaf.time_us
@@ -555,8 +528,7 @@ class Flow:
                 before = one
         return found
 
-class Bundle:
-    """The check of one bundle."""
+class Bundle:  # the check of one bundle
     def __init__(self, path: str, trust: Trust, quorum: int = 0) -> None:
         self.trust, self.report, self.quorum, self.flow = trust, trust.report, quorum, Flow()
         self.source: Zip | Directory = Directory(path) if os.path.isdir(path) else Zip(path)
@@ -564,8 +536,7 @@ class Bundle:
         self.personal, self.gone, self.done = {"disclosed": 0, "sealed": 0, "shredded": 0}, 0, set[str]()
         with at(file="keys.txt"):  # for when none were named
             trust.own = trust.own or keys_of(utf8(self.small("keys.txt")))
-    def manifest(self) -> Any:
-        """The manifest, signed by the export key."""
+    def manifest(self) -> Any:  # the manifest, signed by the export key
         raw, data = self.small("manifest.json"), self.small("manifest.sig")
         with at(file="manifest.json"):
             found = json_of(raw)
@@ -573,21 +544,13 @@ class Bundle:
             origin = found["origin"]
             self.trust.of(origin, "log")
         with at(file="manifest.sig"):
-            note = note_of(data)
-            lines = note.text.split("\n")
-            whole = lines[0] == "kvconsole/bundle/v1" and len(lines) == 4 and len(note.signatures) == 1
-            need(whole, "note", "it is no signature of a bundle")
-            keys = self.trust.of(origin, "export")
-            need(signers(note, keys)[0] or not keys, "unsigned", "no known export key signed it")
-            same = lines[1:3] == [origin, hashlib.sha256(raw).hexdigest()]
-            need(same, "sha256", "it is not what was signed", file="manifest.json")
+            need(self.trust.exported(data, origin, raw), "sha256", "it is not what was signed", file="manifest.json")
         for name in ("manifest.json", "manifest.sig"):
             Content(self.source, name).finish()
         known = found.get("v") == 1 and found.get("kind") == "kv-console-bundle"
         need(known, "version", "a newer verifier is wanted", Malformed, file="manifest.json")
         return found
-    def check(self) -> None:
-        """All of it, in the order of docs/bundle.md."""
+    def check(self) -> None:  # all of it, in the order of docs/bundle.md
         found = self.manifest()
         with at(file="manifest.json"):
             files = manifest_form(found)
@@ -608,8 +571,7 @@ class Bundle:
                     Content(self.source, name).finish(said)
             except Wrong as e:
                 self.report.problem(e)
-    def log(self, found: Any, files: dict[str, dict[str, Any]]) -> None:
-        """Checkpoint, the one before, and the records."""
+    def log(self, found: Any, files: dict[str, dict[str, Any]]) -> None:  # checkpoint, the one before, and the records
         head = self.trust.head(self.small("checkpoint"), "checkpoint", self.quorum)
         fits = head.origin == found["origin"] and head.size > found["range"]["last"]
         need(fits, "checkpoint", "of another log, or of one that is shorter than the range", file="checkpoint")
@@ -692,27 +654,23 @@ class Bundle:
             yield line, index, sha256(b"\0" + data).digest(), text[here:-1]
         self.report.facts["records"] = line
         need(line == found["records"], "records", f"{line}, not {found['records']}", line=line + 1)
-    def conclude(self, found: Any) -> None:
-        """What is missing, and what is worth a remark."""
-        gaps = self.flow.gaps(found["range"]["first"] == 0)
+    def conclude(self, found: Any) -> None:  # what is missing, and what is worth a remark
+        gaps, add = self.flow.gaps(found["range"]["first"] == 0), self.report.add
         for gap in gaps:
             told = [one["index"] for one in found["gaps"] if gap.items() <= one.items() and one["index"] is not None]
             more = f"; event {told[0]} tells of it" if told else ""
-            detail = f"of producer {gap['producer']}, numbers {gap['first']} to {gap['last']}{more}"
-            self.report.add("reasons", "producer-gap", detail)
+            add("reasons", "producer-gap", f"of producer {gap['producer']}, numbers {gap['first']} to {gap['last']}{more}")
         if self.gone:
-            detail = f"{self.gone} bodies are no longer kept; their leaves are proven"
-            self.report.add("reasons", "body-not-kept", detail)
+            add("reasons", "body-not-kept", f"{self.gone} bodies are no longer kept; their leaves are proven")
         if self.flow.back:
             detail = f"{self.flow.back} events are more than 5 s older than one before them, the first here"
-            self.report.add("remarks", "clock-back", detail, file="events.jsonl", **self.flow.back_at)
+            add("remarks", "clock-back", detail, file="events.jsonl", **self.flow.back_at)
         self.report.facts.update(personal_data=self.personal, gaps=gaps)
 
 # --- proof and consistency --------------------------------------------------------------------------------------------
 PROOF = "c2sp.org/tlog-proof@v1"
 Proof = namedtuple("Proof", "leaf index path checkpoint")
-def proof_of(data: bytes) -> Proof:
-    """A proof file, as it was read."""
+def proof_of(data: bytes) -> Proof:  # a proof file, as it was read
     known = data.startswith(PROOF.encode()) or b"\nindex " in data
     need(known, "not-a-proof", f"it does not begin with {PROOF}", Malformed)
     head, found, note = utf8(data).partition("\n\n")
@@ -729,30 +687,31 @@ def proof_of(data: bytes) -> Proof:
             path.append(unb64(one, 32))
     return Proof(leaf, index, path, note.encode())
 
-def check_proof(options: argparse.Namespace, trust: Trust) -> None:
-    """One event is in the log."""
-    report, found = trust.report, proof_of(small_file(options.file))
+def proven(found: Proof, trust: Trust, quorum: int) -> Leaf:  # the leaf, which is in the log
     with at(line=2, index=found.index, field="extra"):
         leaf = leaf_of(found.leaf)
     need(leaf.log_index == found.index, "index", f"the leaf says {leaf.log_index}", line=3, field="index")
-    head = trust.head(found.checkpoint, "checkpoint", options.quorum)
+    head = trust.head(found.checkpoint, "checkpoint", quorum)
     good = included(hashlib.sha256(b"\0" + found.leaf).digest(), found.index, head.size, found.path, head.root)
     need(good, "inclusion", "the path does not lead to the root of the checkpoint", index=found.index, field="path")
-    report.facts["event"] = {"index": found.index, "event_type": leaf.event_type, "event_id": leaf.event_id.hex(),
-                             "time_us": leaf.time_us, "outcome": OUTCOMES[leaf.outcome]}
+    trust.report.facts["event"] = {"index": found.index, "event_type": leaf.event_type, "event_id": leaf.event_id.hex(),
+                                   "time_us": leaf.time_us, "outcome": OUTCOMES[leaf.outcome]}
+    return leaf
+
+def check_proof(options: argparse.Namespace, trust: Trust) -> None:  # one event is in the log
+    leaf = proven(proof_of(small_file(options.file)), trust, options.quorum)
     if options.body:
         body = small_file(options.body)
         more = "; it ends with a line feed that may not be the event's" if body.endswith(b"\n") else ""
         same = hashlib.sha256(BODY + body).digest() == leaf.body_hash
         need(same, "body", f"it is not what the leaf commits to{more}", file=options.body, field="body")
     else:
-        report.add("remarks", "body-not-given", "only the leaf is proven: give its body with --body")
+        trust.report.add("remarks", "body-not-given", "only the leaf is proven: give its body with --body")
     if options.pii:
         with at(file=options.pii):
-            report.facts["personal_data"] = {pii_state(utf8(small_file(options.pii)).strip(), leaf): 1}
+            trust.report.facts["personal_data"] = {pii_state(utf8(small_file(options.pii)).strip(), leaf): 1}
 
-def grown(old: Head, new: Head, proof: bytes, file: str) -> None:
-    """The new tree begins with the old one."""
+def grown(old: Head, new: Head, proof: bytes, file: str) -> None:  # the new tree begins with the old one
     path = []
     with at(file=file):
         need(old.origin == new.origin, "another-log", f"{old.origin} and {new.origin}")
@@ -791,21 +750,152 @@ def check_consistency(options: argparse.Namespace, trust: Trust) -> None:
     else:
         trust.report.add("reasons", "proof-not-given", f"from {old.size} to {new.size} leaves: give it with --proof")
 
+# --- the certificate of a deletion: all that it says has to follow from what the nodes signed (docs/certificate.md) ------
+FLAGS = ("HELD", "NODE_UNREACHABLE", "GAP_UNRESOLVED", "LEASED", "BACKUP_UNTIL", "ENGINE_CANNOT", "SALT_NOT_HONOURED",
+         "WEAK_HASH", "BYPASS_POSSIBLE", "KEY_MEDIUM_UNSANITISED", "EMULATED", "SELF_ATTESTED", "FORCED", "CONTRADICTED")
+REMARKS, SAFE = {"SELF_ATTESTED", "EMULATED", "BACKUP_UNTIL", "KEY_MEDIUM_UNSANITISED"}, ("memory", "tpm", "kms")
+WEAK_FIRST = ("none", "delete", "unlink", "key_destroy", "memset", "list", "probe", "readback")
+Graded = namedtuple("Graded", "cls flags absent")
+def canonical(value: Any) -> str:  # the one way to write it: RFC 8785
+    if isinstance(value, dict):
+        names = sorted(value, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
+        return "{" + ",".join(f"{canonical(name)}:{canonical(value[name])}" for name in names) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(canonical, value)) + "]"
+    whole = isinstance(value, float) and value.is_integer()
+    return json.dumps(int(value) if whole else value, ensure_ascii=False)
+
+def step_id(body: Any, owner: int, one: Any) -> str:  # of the step that a receipt has to be of
+    named = {"operation": body["operation"], "generation": body["generation"], "owner": owner,
+             "kind": one["kind"], "boot": one["boot"], "attempt": one["attempt"]}
+    found = hashlib.sha256(b"kvconsole/step/v1\n" + canonical(named).encode()).hexdigest()
+    return f"{found[:8]}-{found[8:12]}-8{found[13:16]}-{int(found[16], 16) & 3 | 8:x}{found[17:20]}-{found[20:32]}"
+
+def testified(told: dict[str, list[Any]]) -> dict[str, Any]:  # what a copy's receipts, by kind, say of it together
+    erases, looks, probes = ([one["detail"] for one in told[kind]] for kind in ("erase", "verify", "probe"))
+    did, last = [one for one in erases if one["objects"]] or erases[-1:], (erases or [{"remaining": {"blocks": 0}}])[-1]
+    codes = {code for one in erases for code in one["residual"]}
+    how = min((one["technique"] for one in did), key=WEAK_FIRST.index, default="none")
+    kept = next((one["detail"]["key_medium"] for one in told["shred"]), "unknown")
+    clean = {one["method"] for one in probes if one["asked"]} if not any(one["found"] for one in probes) else set()
+    return {
+        "found": sum(one["objects"] for one in erases), "leased": last["remaining"]["blocks"], "technique": how,
+        "claimed": min((one["class_claimed"] for one in did), default=0),
+        "confirmed": bool(erases) and told["erase"][-1]["outcome"] == "done" and not last["remaining"]["blocks"],
+        "readback": min((one["readback"]["method"] for one in did), key=WEAK_FIRST.index, default="none"),
+        "sampled": sum(one["readback"]["sampled"] for one in did), "clean": sum(one["readback"]["clean"] for one in did),
+        "forced": "FORCED" in codes, "engine_cannot": "ENGINE_CANNOT" in codes,
+        "key_medium": "" if how != "key_destroy" else "flash" if "KEY_MEDIUM_UNSANITISED" in codes else kept,
+        "probed": "probe" in clean, "scanned": "scan" in clean,
+        "verified": bool(looks) and (told["verify"][-1]["outcome"], looks[-1]["found_blocks"]) == ("done", 0),
+        "medium": (looks or erases)[-1]["medium"]["type"] if looks or erases else "unknown"}
+
+def graded(e: Any) -> Graded:  # the class of a copy, its flags, and whether there was none
+    answered, keyless = e["reachable"] and e["confirmed"] and e["verified"], e["key_destroyed"] and e["encrypted"]
+    others = e["probed"] or e["scanned"] or e["sanitised"] or keyless
+    capped = not e["fenced"] or e["gap"] or e["contradicted"] or e["held"] or e["leased"] > 0
+    read = (e["technique"], e["medium"], e["readback"]) == ("memset", "memory", "readback") and 0 < e["sampled"] == e["clean"]
+    own = 2 * (not e["found"]) if e["technique"] == "none" else min(e["claimed"], 3 if read and others else 2)
+    base = int(e["fenced"] and e["unroutable"] and e["salt_honoured"])
+    cls = base if capped else max(base, own * answered, 4 * keyless, 5 * e["sanitised"])
+    bare = e["technique"] == "key_destroy" and e["key_medium"] not in SAFE
+    told = (e["held"], not e["reachable"], e["gap"], e["leased"], e["backup_until"], e["engine_cannot"],
+            not e["salt_honoured"] and cls < 2, e["weak_hash"], e["bypass_possible"],
+            bare or (keyless and e["store_medium"] not in SAFE), e["emulated"], cls > 1 and not others, e["forced"], e["contradicted"])
+    absent = bool(answered and not (capped or e["believed"] or e["found"]))
+    return Graded(cls, [flag for flag, holds in zip(FLAGS, told) if holds], absent)  # noqa: B905
+
+def receipts_of(body: Any) -> dict[str, Any]:  # by their hashes: each signed by its node, no two after the same one
+    found, links, run = dict[str, Any](), set[tuple[str, str]](), Run(0, [])
+    for index, one in enumerate(body["receipts"]):
+        said, key = one["body"], bytes.fromhex(body["node_keys"][one["body"]["node"]])
+        raw = b"kvconsole/receipt/v1\n" + canonical(said).encode()
+        good = hashlib.sha256(key).hexdigest()[:32] == one["key"] and ed25519(key, bytes.fromhex(one["signature"]), raw)
+        need(good, "signature", f"of node {said['node']}", index=index, field="receipts")
+        digest = hashlib.sha256(raw).digest()
+        found[digest.hex()] = said
+        links.add((said["node"], said["prev"]))
+        run.append(hashlib.sha256(b"\0" + digest).digest())
+    need(len(links) == len(body["receipts"]), "receipt-forked", "two follow on the same one", field="receipts")
+    need(run.root(len(found), []).hex() == body["receipts_root"], "root", "not of these receipts", field="receipts_root")
+    return found
+
+def check_copy(body: Any, copy: Any, receipts: dict[str, Any]) -> Graded:  # its receipts are of it, and carry its class
+    told, seen = {kind: list[Any]() for kind in ("erase", "verify", "shred", "probe")}, copy["evidence"]
+    for one in copy["receipts"]:
+        said, other = receipts[one["hash"]], one["kind"] == "probe"
+        told[one["kind"]].append(said)
+        place = said["detail"]["node"] if other else said["node"]
+        mine = (place, said["kind"], said["step"]) == (copy["node"], one["kind"], step_id(body, copy["owner"], one))
+        good = mine and other == (said["node"] != copy["node"]) and said["outcome"] in ("done", "partial")
+        need(good, "receipt-of-another", "it is not of this order and place")
+    media = [one["detail"]["medium"] for one in told["erase"] + told["verify"]]
+    fits = all(seen["encrypted"] <= one["encrypted"] and seen["emulated"] >= one["emulated"] for one in media)
+    fits = fits and {**seen, **testified(told)} == seen and seen["reachable"] <= bool(told["verify"])
+    need(fits, "evidence", "it is not what the receipts say")
+    found = graded(seen)
+    need([copy["class"], copy["flags"], copy["absent"]] == [*found], "class", f"the receipts carry E{found.cls}")
+    return found
+
+def check_order(body: Any, order: Any, leaf: Leaf) -> None:  # the event in the log ordered this
+    said = json_of(order["body"].encode())["data"]
+    named = {"event_id": leaf.event_id.hex(), "index": leaf.log_index, "body_hash": leaf.body_hash.hex()}
+    good = (leaf.event_type, leaf.outcome) == (0x0501, 1) and hashlib.sha256(
+        BODY + order["body"].encode()).hexdigest() == named["body_hash"]
+    same = {**body["order"], "event_id": body["order"]["event_id"].replace("-", "")} == named
+    asked = {copy["node"] for copy in body["copies"] if any(one["kind"] in ("erase", "shred") for one in copy["receipts"])}
+    fits = (said["operation"], said["plan_hash"]) == (body["operation"], body["plan_hash"]) and asked <= {*said["nodes"]}
+    need(good and same and fits, "order", "the event in the log ordered something else", field="order")
+
+def certificate(found: Any, trust: Trust, quorum: int) -> None:  # in the order of docs/certificate.md
+    body, report, told = found["body"], trust.report, list[tuple[str, Graded]]()
+    raw = canonical(body).encode()
+    need(trust.exported(found["note"].encode(), body["origin"], raw), "sha256", "it is not what was signed", field="body")
+    receipts, used = receipts_of(body), [one["hash"] for copy in body["copies"] for one in copy["receipts"]]
+    need([*dict.fromkeys(used)] == [*receipts], "receipts", "not those of its copies, in their order", field="receipts")
+    for index, copy in enumerate(body["copies"]):
+        with at(index=index, field="copies"):
+            told.append((copy["node"], check_copy(body, copy, receipts)))
+    least = min([one.cls for _, one in told if not one.absent] or [one.cls for _, one in told], default=0)
+    flags = [flag for flag in FLAGS if any(flag in one.flags for _, one in told)]
+    need((body["class"], body["flags"]) == (least, flags), "class", f"its copies carry E{least}", field="class")
+    odd = sorted({(flag, node) for node, one in told for flag in one.flags if flag not in REMARKS})
+    same = [(one["code"], one["node"]) for one in body["exceptions"]] == odd
+    need(same and not (body["seal"] and (odd or not least)), "exceptions", "not those of its copies", field="exceptions")
+    times = [body["times"][name].rstrip("Z") for name in ("request", "fence", "erase", "verify") if name in body["times"]]
+    need(times == sorted(times), "times", "one is before what it follows", field="times")
+    report.facts["certificate"] = {"operation": body["operation"], "class": f"E{least}", "flags": flags, "copies": len(told),
+                                   "receipts": len(receipts), "exceptions": len(odd), "seal": body["seal"]}
+    if found["order"] is None:
+        report.add("reasons", "order-not-given", "whether its order is in the log was not checked")
+    else:
+        check_order(body, found["order"], proven(proof_of(found["order"]["proof"].encode()), trust, quorum))
+
+def check_certificate(options: argparse.Namespace, trust: Trust) -> None:  # a certificate says what its receipts carry
+    text = utf8(small_file(options.file))
+    known = text.startswith('{"body":{') and '"format":"kv-console-certificate"' in text
+    need(known, "not-a-certificate", "it does not begin like one", Malformed)
+    found = json_at(text, 0)[0]
+    need(found.get("v") == 1, "version", "a newer verifier is wanted", Malformed)
+    try:
+        plain_ = {*found} == {"body", "format", "note", "order", "v"} and canonical(found) + "\n" == text
+        need(plain_, "canonical", "it is not in the one form that a certificate has")
+        certificate(found, trust, options.quorum)
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as e:
+        raise Wrong("form", f"it has not the form of a certificate ({type(e).__name__})") from None
+
 # --- the command ------------------------------------------------------------------------------------------------------
-def small_file(path: str) -> bytes:
-    """A file that is as small as it should be."""
+def small_file(path: str) -> bytes:  # a file that is as small as it should be
     with open(path, "rb") as file:
         data = file.read(MOST_SMALL + 1)
     need(len(data) <= MOST_SMALL, "too-large", "at most 4 MiB are wanted", Malformed, file=path)
     return data
 
-class Report:
-    """What was found, and the verdict it comes to."""
+class Report:  # what was found, and the verdict it comes to
     def __init__(self, command: str, file: str) -> None:
         self.command, self.file, self.malformed = command, file, False
         self.facts: dict[str, Any] = {"keys": "given", "problems": [], "reasons": [], "remarks": []}
-    def problem(self, found: Wrong) -> None:
-        """Something is wrong."""
+    def problem(self, found: Wrong) -> None:  # something is wrong
         self.malformed |= isinstance(found, Malformed)
         self.facts["problems"].append({"code": found.code, "detail": found.detail, **found.place})
     def add(self, kind: str, code: str, detail: str, **place: Any) -> None:
@@ -813,60 +903,48 @@ class Report:
         if {"code": code, "detail": detail, **place} not in (found := self.facts[kind])[-8:]:
             found.append({"code": code, "detail": detail, **place})
     @property
-    def verdict(self) -> str:
-        """valid, invalid, malformed or incomplete."""
+    def verdict(self) -> str:  # valid, invalid, malformed or incomplete
         wrong = "malformed" if self.malformed else "invalid"
         return wrong if self.facts["problems"] else "incomplete" if self.facts["reasons"] else "valid"
-    def as_json(self) -> str:
-        """All of it, for a machine."""
+    def as_json(self) -> str:  # all of it, for a machine
         head = {"verdict": self.verdict, "exit": EXITS[self.verdict], "command": self.command, "file": self.file}
         return json.dumps({**head, **self.facts}, indent=1)
-    def as_text(self) -> str:
-        """All of it, for a person; the verdict last."""
+    def as_text(self) -> str:  # all of it, for a person; the verdict last
         lines, facts = [f"{self.command}: {printable(self.file)}"], self.facts
-        for name in ("previous", "log"):
-            if name in facts:
-                one = facts[name]
-                seen = ", ".join(f"{w['name']} at {w['time']}" for w in one["witnesses"]) or "no known witness"
-                lines.append(f"{name}: {printable(one['origin'])}, {one['size']} leaves, root {one['root']}")
-                lines.append(printable(f"  signed by {', '.join(one['signed_by']) or 'nobody known'}, {seen}"))
-        if "records" in facts:
-            what = "all leaves" if facts["range"]["full"] else "a selection of the leaves"
-            lines.append(f"records: {facts['records']}, {what} {facts['range']['first']} to {facts['range']['last']}")
-        for name in ("event", "personal_data"):
-            if name in facts:
-                lines.append(f"{name.replace('_', ' ')}: " + ", ".join(f"{k} {v}" for k, v in facts[name].items()))
+        for name, value in facts.items():
+            if value and name not in ("problems", "reasons", "remarks"):
+                lines.append(printable(f"{name.replace('_', ' ')}: {plain(value)}"))
         for word, found in (("remark", facts["remarks"]), ("missing", facts["reasons"]), ("WRONG", facts["problems"])):
             for one in found[:20]:
                 place = ", ".join(f"{k} {printable(v)}" for k, v in one.items() if k not in ("code", "detail"))
                 lines.append(f"{word}: {one['code']}: {printable(one['detail'])}" + (f" [{place}]" if place else ""))
         return "\n".join([*lines, self.verdict.upper()])
 
-CHECKS = {"bundle": lambda options, trust: Bundle(options.file, trust, options.quorum).check(),
-          "proof": check_proof, "consistency": check_consistency}
+PROOFS = {"--body": "the event's body, the bytes as they are stored", "--pii": "its personal data, with its salt"}
+COMMANDS: dict[str, tuple[Callable[[Any, Trust], None], str, tuple[str, ...], dict[str, str]]] = {
+    "bundle": (lambda options, trust: Bundle(options.file, trust, options.quorum).check(),
+               "an export bundle, zip or directory", ("file",), {}),
+    "proof": (check_proof, "a proof file of one event", ("file",), PROOFS),
+    "certificate": (check_certificate, "a certificate of a deletion", ("file",), {}),
+    "consistency": (check_consistency, "two checkpoints, proof files or bundles", ("old", "new"),
+                    {"--proof": "one base64 hash a line"})}
 
-def arguments() -> argparse.ArgumentParser:
-    """The command line."""
+def arguments() -> argparse.ArgumentParser:  # the command line
     parser = argparse.ArgumentParser(prog="kvc_verify", description=(__doc__ or "").split("\n\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, told, more in (
-            ("bundle", "an export bundle, zip or directory", {}),
-            ("proof", "a proof file of one event", {"--body": "the event's body, the bytes as they are stored",
-                                                    "--pii": "its personal data, with its salt"}),
-            ("consistency", "two checkpoints, proof files or bundles", {"--proof": "one base64 hash a line"})):
+    for name, (_, told, words, flags) in COMMANDS.items():
         one = commands.add_parser(name, help=told, description=f"Checks {told}.")
-        for word in ("old", "new") if name == "consistency" else ("file",):
+        for word in words:
             one.add_argument(word)
         one.add_argument("--key", action="append", default=[], help="a key you trust (vkey)")
         one.add_argument("--keys", action="append", default=[], help="a file of such keys, one a line")
         one.add_argument("--quorum", type=int, default=0, help="so many witnesses must have cosigned")
         one.add_argument("--json", action="store_true", help="the report as JSON")
-        for flag, what in more.items():
+        for flag, what in flags.items():
             one.add_argument(flag, help=what)
     return parser
 
-def run(options: argparse.Namespace) -> Report:
-    """Checks what was asked for; nothing is raised but what is a bug."""
+def run(options: argparse.Namespace) -> Report:  # checks what was asked for; nothing is raised but what is a bug
     report = Report(options.command, options.new if options.command == "consistency" else options.file)
     try:
         try:
@@ -874,15 +952,14 @@ def run(options: argparse.Namespace) -> Report:
             need(given or not options.keys, "key", "no key is in the file")
         except Wrong as e:
             raise Malformed("key", "the keys to trust cannot be read", **e.place) from None
-        CHECKS[options.command](options, Trust(given, report))
+        COMMANDS[options.command][0](options, Trust(given, report))
     except Wrong as e:
         report.problem(e)
     except OSError as e:
         report.problem(Malformed("file", e.strerror or "it cannot be read", file=e.filename))
     return report
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs one command; returns its exit code."""
+def main(argv: list[str] | None = None) -> int:  # runs one command; returns its exit code
     try:
         options = arguments().parse_args(argv)
     except SystemExit as e:
