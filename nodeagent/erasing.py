@@ -27,6 +27,8 @@ from nodeagent.tiers.memory import MemoryTier
 
 SLICE_BYTES, SLICE_RUNS = 2**20, 128
 """Erased at once while the lock is held: bytes where it is memory, objects where it is a medium."""
+RATE_SECONDS = 0.25
+"""What goes within this time is one slice where a rate is given."""
 PATIENCE_SECONDS = 5.0
 """How long one step waits for what is in use or does not answer: then its receipt says so, and another step comes."""
 WAIT_SECONDS, DOWN_SECONDS, BREATH_SECONDS = 0.05, 0.5, 0.0005
@@ -132,11 +134,13 @@ class Erasing:
         return max(BREATH_SECONDS, size / rate - took) if rate else BREATH_SECONDS
 
     def _slices(self, runs: Sequence[Run]) -> Iterator[list[Run]]:
-        part, size = list[Run](), 0
+        rate, part, size = self._args.rate_bytes_per_s, list[Run](), 0
+        most = SLICE_BYTES if self._slots is not None else SLICE_RUNS * SLICE_BYTES
+        most = min(most, int(rate * RATE_SECONDS)) if rate else most
         for run in runs:
             part.append(run)
             size += run.meta.size_bytes
-            if len(part) >= SLICE_RUNS or (self._slots is not None and size >= SLICE_BYTES):
+            if len(part) >= SLICE_RUNS or size >= most:
                 yield part
                 part, size = [], 0
         if part:
