@@ -41,34 +41,35 @@ from kvcore.receipts import CertificateBody, CertificateCopy
 
 STORE_MEDIUM = "unknown"
 """What the key store's directory lies on: the file provider cannot vouch for it."""
-Counted = dict[int, dict[str, Step]]
-"""Place → kind → the step whose receipt counts."""
+Counted = dict[int, dict[str, list[Step]]]
+"""Place → kind → the steps whose receipts count, in the order of their attempts."""
 
 
 def counted(operation: UUID) -> Counted:
-    """The last receipt of each kind that was done and agrees with the others, by place."""
+    """The receipts that say that something was done, and that agree with the others."""
     found: Counted = {}
     rows = Step.objects.using(FLEET_PLANE).filter(operation=operation, receipt__isnull=False).order_by("attempt")
     for row in rows:
         if row.state in ("done", "partial") and not row.code.startswith("contradicted"):
-            found.setdefault(row.owner, {})[row.kind] = row
+            found.setdefault(row.owner, {}).setdefault(row.kind, []).append(row)
     return found
 
 
 def copies(seen: Seen, found: Counted, *, unroutable: bool, keys_gone: bool) -> list[CertificateCopy]:
     """A row of the certificate for every place that could be asked or was believed to hold something."""
-    believed = _believed(seen.operation)
-    rows = []
+    believed, rows = _believed(seen.operation), []
+    engines = dict(Node.objects.using(FLEET_PLANE).values_list("id", "engine"))
     for owner in seen.observed.owners:
         place, kinds = seen.places[owner.owner], found.get(owner.owner, {})
-        known = max(believed.get(owner.owner, 0), *(step.total_blocks for step in kinds.values()), owner.blocks)
+        steps = [step.total_blocks for some in kinds.values() for step in some]
+        known = max(believed.get(owner.owner, 0), owner.blocks, *steps)
         if place.retired and not known:
             continue
         told = CopyEvidence(
             fenced=seen.operation.fenced_at is not None,
             unroutable=unroutable,
-            salt_honoured=_engine(place.node).get("kind") == "reference",
-            bypass_possible=_engine(place.node).get("kind") != "reference",
+            salt_honoured=(engines.get(place.node) or {}).get("kind") == "reference",
+            bypass_possible=(engines.get(place.node) or {}).get("kind") != "reference",
             held=seen.intent.held,
             reachable=place.reachable and not place.retired,
             gap=place.gap,
@@ -87,17 +88,17 @@ def copies(seen: Seen, found: Counted, *, unroutable: bool, keys_gone: bool) -> 
     return rows
 
 
-def _receipts(kinds: dict[str, Step]) -> CopyReceipts:
-    def of(kind: str) -> tuple[Receipt, str, int] | None:
-        row = kinds.get(kind)
-        return (receipt_of(row), row.boot, row.attempt) if row else None
+def _receipts(kinds: dict[str, list[Step]]) -> CopyReceipts:
+    def of(kind: str) -> list[tuple[Receipt, str, int]]:
+        return [(receipt_of(row), row.boot, row.attempt) for row in kinds.get(kind, ())]
 
-    return CopyReceipts(erased=of("erase"), verified=of("verify"), shredded=of("shred"))
-
-
-def _engine(node: UUID) -> dict[str, Any]:
-    found: dict[str, Any] = Node.objects.using(FLEET_PLANE).values_list("engine", flat=True).get(id=node) or {}
-    return found
+    erases, looks, shreds = of("erase"), of("verify"), of("shred")
+    return CopyReceipts(
+        earlier=tuple(erases[:-1]),
+        erased=erases[-1] if erases else None,
+        verified=looks[-1] if looks else None,
+        shredded=shreds[-1] if shreds else None,
+    )
 
 
 def _believed(operation: Operation) -> dict[int, int]:
@@ -121,9 +122,8 @@ def certificate_make(
         return NotAnswered("order-not-logged")
     decision = decision_of(operation.approval) if operation.approval else None
     approvers = [refs_[3] for refs_ in [order_refs(decision)] if refs_] if decision else []
-    envelopes = [
-        msgspec.convert(row.receipt, Signed) for kinds in found.values() for row in kinds.values() if row.receipt
-    ]
+    kept = [row.receipt for kinds in found.values() for rows_ in kinds.values() for row in rows_]
+    envelopes = [msgspec.convert(one, Signed) for one in kept]
     body = CertificateBody(
         v=VERSION,
         format=FORMAT,
