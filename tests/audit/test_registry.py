@@ -85,7 +85,7 @@ FROZEN = """
 0f05 log.refused_by_signer code size:int signed_size:int?
 0f06 log.bodies_retired class:int month events:int first:int? last:int? digest:hex
 0f07 spool.imported events:int lost:int
-"""
+"""  # noqa: E501
 """What is in logs by now. Lines are added, never changed: a verifier of old events goes by them."""
 
 
