@@ -5,7 +5,7 @@ when an operation is concluded; `docs/certificate.md` is the format, `kvc-verify
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -30,8 +30,12 @@ Word = TypeVar("Word", bound=msgspec.Struct)
 
 
 class CopyReceipts(msgspec.Struct, frozen=True, kw_only=True):
-    """The receipts that count for one owner, each with the boot and the attempt of its step. `probes` are of others."""
+    """The receipts that count for one owner, each with the boot and the attempt of its step. `probes` are of others.
 
+    `earlier`: those of erases before the last, that did a part or whose work was found wanting.
+    """
+
+    earlier: tuple[tuple[Receipt, str, int], ...] = ()
     erased: tuple[Receipt, str, int] | None = None
     verified: tuple[Receipt, str, int] | None = None
     shredded: tuple[Receipt, str, int] | None = None
@@ -39,7 +43,13 @@ class CopyReceipts(msgspec.Struct, frozen=True, kw_only=True):
 
     def all(self) -> list[tuple[Receipt, str, int]]:
         """All of them, in the order of an operation."""
-        return [one for one in (self.erased, self.verified, self.shredded, *self.probes) if one is not None]
+        found = (*self.earlier, self.erased, self.verified, self.shredded, *self.probes)
+        return [one for one in found if one is not None]
+
+    def erases(self) -> list[ErasedDetail]:
+        """What each erase says, in their order."""
+        told = [detail_of(one[0], ErasedDetail) for one in (*self.earlier, self.erased) if one is not None]
+        return [one for one in told if one is not None]
 
 
 def detail_of(receipt: Receipt | None, form: type[Word]) -> Word | None:
@@ -59,34 +69,14 @@ def evidence_of(receipts: CopyReceipts, told: CopyEvidence) -> CopyEvidence:
     the console registered of the tier, and neither side alone makes a tier look better.
     """
     erase, verify = (one[0] if one else None for one in (receipts.erased, receipts.verified))
-    erased, verified = detail_of(erase, ErasedDetail), detail_of(verify, VerifiedDetail)
-    shredded = detail_of(receipts.shredded[0] if receipts.shredded else None, ShreddedDetail)
-    probes = [detail_of(one, ProbedDetail) for one, _, _ in receipts.probes]
-    medium = verified.medium if verified else erased.medium if erased else None
-    residual = erased.residual if erased else []
-    blank = CopyEvidence()
-    if erased and erased.technique == "key_destroy":
-        known = shredded.key_medium if shredded else "unknown"
-        blank = replace(blank, key_medium="flash" if "KEY_MEDIUM_UNSANITISED" in residual else known)
-    if erased and erase:
-        blank = replace(
-            blank,
-            found=erased.objects,
-            claimed=erased.class_claimed,
-            confirmed=erase.outcome == "done" and not erased.remaining.blocks,
-            technique=erased.technique,
-            readback=erased.readback.method,
-            sampled=erased.readback.sampled,
-            clean=erased.readback.clean,
-            leased=erased.remaining.blocks,
-            forced="FORCED" in residual,
-            engine_cannot="ENGINE_CANNOT" in residual,
-        )
+    verified = detail_of(verify, VerifiedDetail)
+    told_by = [one for one in (detail_of(r, ProbedDetail) for r, _, _ in receipts.probes) if one is not None]
+    clean = {one.method for one in told_by if one.asked} if not any(one.found for one in told_by) else set()
+    said = _erasing(replace(told, **_NOTHING), erase, receipts)
+    medium = verified.medium if verified else receipts.erases()[-1].medium if receipts.erases() else None
     none_found = verified is not None and verified.found_blocks == verified.found_bytes == 0
-    clean = [one.method for one in probes if one is not None and one.asked and not one.found]
     return replace(
-        told,
-        **{field: getattr(blank, field) for field in _OF_NODE},
+        said,
         verified=none_found and verify is not None and verify.outcome == "done",
         reachable=told.reachable and verified is not None,
         medium=medium.type if medium else "unknown",
@@ -99,6 +89,41 @@ def evidence_of(receipts: CopyReceipts, told: CopyEvidence) -> CopyEvidence:
 
 _OF_NODE = ("found", "claimed", "confirmed", "engine_cannot", "technique", "readback", "sampled", "clean", "leased",
             "forced", "key_medium")  # fmt: skip
+_NOTHING: dict[str, Any] = {field: getattr(CopyEvidence(), field) for field in _OF_NODE}
+TECHNIQUES = ("none", "delete", "unlink", "key_destroy", "memset")
+READBACKS = ("none", "list", "probe", "readback")
+"""From weak to strong: where several erases did something, the weakest counts."""
+
+
+def _erasing(blank: CopyEvidence, last: Receipt | None, receipts: CopyReceipts) -> CopyEvidence:
+    """What was erased by all erases together; whether it ended, by the last."""
+    told = receipts.erases()
+    if last is None or not told:
+        return blank
+    did = [one for one in told if one.objects] or told[-1:]
+    residual = {code for one in told for code in one.residual}
+    technique = min((one.technique for one in did), key=_rank(TECHNIQUES))
+    shredded = detail_of(receipts.shredded[0] if receipts.shredded else None, ShreddedDetail)
+    known = "flash" if "KEY_MEDIUM_UNSANITISED" in residual else shredded.key_medium if shredded else "unknown"
+    return replace(
+        blank,
+        found=sum(one.objects for one in told),
+        claimed=min(one.class_claimed for one in did),
+        confirmed=last.outcome == "done" and not told[-1].remaining.blocks,
+        technique=technique,
+        readback=min((one.readback.method for one in did), key=_rank(READBACKS)),
+        sampled=sum(one.readback.sampled for one in did),
+        clean=sum(one.readback.clean for one in did),
+        leased=told[-1].remaining.blocks,
+        forced="FORCED" in residual,
+        engine_cannot="ENGINE_CANNOT" in residual,
+        key_medium=known if technique == "key_destroy" else "",
+    )
+
+
+def _rank(words: Sequence[str]) -> Callable[[str], int]:
+    """A word that is not known is the weakest."""
+    return lambda word: words.index(word) if word in words else -1
 
 
 def contradictions(
@@ -177,7 +202,7 @@ def copy_row(
     """An owner's row of a certificate."""
     evidence = evidence_of(receipts, told)
     graded = copy_class(evidence)
-    erased = detail_of(receipts.erased[0] if receipts.erased else None, ErasedDetail)
+    erases = receipts.erases()
     return CertificateCopy(
         node=node,
         source=source,
@@ -191,9 +216,9 @@ def copy_row(
             for one, boot, attempt in receipts.all()
         ],
         absent=graded.absent,
-        objects=erased.objects if erased else 0,
-        blocks=erased.blocks if erased else 0,
-        bytes=erased.bytes if erased else 0,
+        objects=evidence.found,
+        blocks=sum(one.blocks for one in erases),
+        bytes=sum(one.bytes for one in erases),
         evidence=evidence,
     )
 

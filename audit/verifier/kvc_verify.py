@@ -2,7 +2,7 @@
 """Checks, offline and without trusting the console, what KV Console says its audit log holds.
 
 One file, standard library only (`cryptography` is used where it is there): copy it, read it, run it with Python 3.9 or
-later. Formats and the order of the checks: docs/bundle.md and docs/certificate.md. Nothing is written, unpacked or asked of a network.
+later. Formats, and the order of the checks: docs/bundle.md, docs/certificate.md. Nothing is written, unpacked or asked.
     kvc_verify.py bundle FILE|DIR --keys keys.txt
     kvc_verify.py proof FILE --body BODY --key VKEY
     kvc_verify.py certificate FILE --keys keys.txt
@@ -37,10 +37,8 @@ class Wrong(Exception):  # something is not as it was signed; `code` says what, 
     def __init__(self, code: str, detail: str = "", **place: Any) -> None:
         super().__init__(code)
         self.code, self.detail, self.place = code, detail, place
-
 class Malformed(Wrong):
     """It is nothing this verifier knows."""
-
 @contextlib.contextmanager
 def at(**place: Any) -> Iterator[None]:  # what goes wrong in here went wrong at this place, where nobody knows better
     try:
@@ -48,21 +46,16 @@ def at(**place: Any) -> Iterator[None]:  # what goes wrong in here went wrong at
     except Wrong as e:
         e.place = {**place, **e.place}
         raise
-
-def need(true: Any, code: str, detail: str = "", wrong: type[Wrong] = Wrong, **place: Any) -> None:
-    """Else something is wrong."""
+def need(true: Any, code: str, detail: str = "", wrong: type[Wrong] = Wrong, **place: Any) -> None:  # else it is wrong
     if not true:
         raise wrong(code, detail, **place)
 
 # --- plain forms -----------------------------------------------------------------------------------------------------
-NUMBER = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
 def number(text: str) -> int:  # a decimal number below 10^18, written in the one way there is
-    need(NUMBER.fullmatch(text), "number", "a decimal number is wanted")
+    need(re.fullmatch(r"0|[1-9][0-9]{0,17}", text, re.ASCII), "number", "a decimal number is wanted")
     return int(text)
-
 def b64(data: bytes) -> str:  # bytes as base64
     return binascii.b2a_base64(data, newline=False).decode()
-
 def unb64(text: str, length: int = -1) -> bytes:  # bytes of base64, written in the one way there is
     try:
         data = binascii.a2b_base64(text)
@@ -71,47 +64,41 @@ def unb64(text: str, length: int = -1) -> bytes:  # bytes of base64, written in 
     need(b64(data) == text, "base64", "it can be written in another way")
     need(length in (-1, len(data)), "length", f"{len(data)} bytes, not {length}")
     return data
-
+def hash_of(text: str) -> bytes:  # 32 bytes of base64
+    return unb64(text, 32)
 def hashes_of(found: Any) -> list[bytes]:  # hashes of 32 bytes out of a list of base64
     good = isinstance(found, list) and len(found) <= 64 and all(isinstance(one, str) for one in found)
     need(good, "hashes", "a list of at most 64 hashes is wanted")
-    return [unb64(one, 32) for one in found]
-
+    return [hash_of(one) for one in found]
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key stands twice")
     return found
-
 def _integer(text: str) -> int:
     if len(text) > 15 and (len(text) > 17 or abs(int(text)) >= 1 << 53):
         raise ValueError("a number is too large")
     return int(text)
-
 DECODER: Any = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_constant=int)  # NaN is no number
 def json_at(text: str, start: int) -> tuple[Any, int]:  # the JSON value that begins at a place, and where it ends
     try:
         return DECODER.scan_once(text, start)  # type: ignore[no-any-return]
     except (ValueError, RecursionError, StopIteration) as e:
         raise Wrong("json", str(e) or "a value is wanted") from None
-
 def json_of(data: bytes) -> Any:  # the JSON value that is the whole of the bytes
     text = utf8(data)
     found, end = json_at(text, 0)
     need(end == len(text), "json", f"something follows after character {end}")
     return found
-
 def utf8(data: bytes) -> str:  # the text of the bytes
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as e:
         raise Wrong("utf-8", f"byte {e.start}") from None
-
 def plain(value: Any) -> str:  # a fact in words
     if isinstance(value, dict):
         return ", ".join(f"{name.replace('_', ' ')} {plain(one)}" for name, one in value.items())
     return ("; ".join(map(plain, value)) or "none") if isinstance(value, list) else str(value)
-
 def printable(value: Any) -> str:  # text of somebody else, without what a terminal would obey
     return "".join(c if c.isprintable() else "�" for c in str(value))[:300]
 
@@ -124,19 +111,16 @@ def _x_of(y: int, sign: int) -> int | None:
     x = pow(square, (P + 3) // 8, P)
     x = x if x * x % P == square else x * ROOT_M1 % P
     return None if x * x % P != square or (x == 0 and sign) else P - x if x & 1 != sign else x
-
 def _add(p: Point, q: Point) -> Point:
     a, b = (p[1] - p[0]) * (q[1] - q[0]) % P, (p[1] + p[0]) * (q[1] + q[0]) % P
     c, d = 2 * p[3] * q[3] * D % P, 2 * p[2] * q[2] % P
     e, f, g, h = b - a, d - c, d + c, b + a
     return e * f % P, g * h % P, f * g % P, e * h % P
-
 BASE_Y = 4 * pow(5, P - 2, P) % P
 BASE_X = _x_of(BASE_Y, 0) or 0
 BASE: Point = (BASE_X, BASE_Y, 1, BASE_X * BASE_Y % P)
 def ed25519_slow(public: bytes, signature: bytes, message: bytes) -> bool:  # a few milliseconds
-    y, s = int.from_bytes(public, "little"), int.from_bytes(signature[32:], "little")
-    sign, y = y >> 255, y & ((1 << 255) - 1)
+    (sign, y), s = divmod(int.from_bytes(public, "little"), 1 << 255), int.from_bytes(signature[32:], "little")
     if len(public) != 32 or len(signature) != 64 or s >= L or y >= P or (x := _x_of(y, sign)) is None:
         return False
     k = int.from_bytes(hashlib.sha512(signature[:32] + public + message).digest(), "little") % L
@@ -146,7 +130,6 @@ def ed25519_slow(public: bytes, signature: bytes, message: bytes) -> bool:  # a 
         sum_ = _add(_add(sum_, sum_), adds[(s >> bit & 1) << 1 | (k >> bit & 1)])
     inverse = pow(sum_[2], P - 2, P)
     return (sum_[1] * inverse % P | (sum_[0] * inverse % P & 1) << 255).to_bytes(32, "little") == signature[:32]
-
 def ed25519(public: bytes, signature: bytes, message: bytes) -> bool:  # whether the signature is good
     try:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -160,18 +143,14 @@ def ed25519(public: bytes, signature: bytes, message: bytes) -> bool:  # whether
 EMPTY_ROOT = hashlib.sha256(b"").digest()
 def node_hash(left: bytes, right: bytes) -> bytes:  # the hash over two subtrees
     return hashlib.sha256(b"\x01" + left + right).digest()
-
-def included(leaf_hash: bytes, index: int, size: int, path: list[bytes], root: bytes) -> bool:
-    """Whether the path shows the leaf at this place of the tree with this root (RFC 9162 §2.1.3)."""
+def included(leaf_hash: bytes, index: int, size: int, path: list[bytes], root: bytes) -> bool:  # RFC 9162 §2.1.3
     inner = (index ^ (size - 1)).bit_length()  # so many steps are taken inside the tree, the rest at its right edge
     if not 0 <= index < size or len(path) != inner + bin(index >> inner).count("1"):
         return False
     for n, step in enumerate(path):
         leaf_hash = node_hash(step, leaf_hash) if n >= inner or index >> n & 1 else node_hash(leaf_hash, step)
     return leaf_hash == root
-
-def consistent(old: int, new: int, path: list[bytes], old_root: bytes, new_root: bytes) -> bool:
-    """Whether the path shows that the new tree begins with the old one (RFC 9162 §2.1.4)."""
+def consistent(old: int, new: int, path: list[bytes], old_root: bytes, new_root: bytes) -> bool:  # RFC 9162 §2.1.4
     if old == new or old == 0:
         return not path and old_root == (new_root if old == new else EMPTY_ROOT)
     low = (old & -old).bit_length() - 1  # the old tree ends with a perfect subtree of this height
@@ -181,10 +160,8 @@ def consistent(old: int, new: int, path: list[bytes], old_root: bytes, new_root:
         return False
     before = after = steps[0]
     for n, step in enumerate(steps[1:]):
-        if n >= inner or mask >> n & 1:
-            before, after = node_hash(step, before), node_hash(step, after)
-        else:
-            after = node_hash(after, step)
+        left = n >= inner or mask >> n & 1
+        before, after = node_hash(step, before) if left else before, node_hash(*[step, after][:: 1 if left else -1])
     return before == old_root and after == new_root
 
 class Run:  # the tree from its left edge on: what a run of leaf hashes makes of it
@@ -199,8 +176,7 @@ class Run:  # the tree from its left edge on: what a run of leaf hashes makes of
             found = sha256(b"\x01" + stack.pop()[1] + found).digest()
             level += 1
         stack.append((level, found))
-    def root(self, size: int, right: list[bytes]) -> bytes:
-        """The root of the whole tree, with what stands right of the run."""
+    def root(self, size: int, right: list[bytes]) -> bytes:  # of the tree, with what stands right of the run
         for one in right:
             need(self.size < size, "edges", "too many subtrees stand right of the range", field="right")
             level = (size - self.size).bit_length() - 1
@@ -210,7 +186,6 @@ class Run:  # the tree from its left edge on: what a run of leaf hashes makes of
         for _, one in reversed(self.stack[:-1]):
             found = node_hash(one, found)
         return found
-
 LEAF = struct.Struct(">6sHQQ16s32xBBHQ32s32s")  # tenant and actor are passed over: only who has their keys knows them
 Leaf = namedtuple("Leaf", "head event_type log_index time_us event_id outcome flags producer_id producer_seq body_hash"
                           " pii_commit")
@@ -224,10 +199,9 @@ def leaf_of(data: bytes) -> Leaf:  # what the 148 bytes of a leaf say
     if found.head != b"KVAL\0\1" or found.outcome > 3 or found.flags > 63 or not flagged:
         raise Wrong("leaf", "magic, version, outcome or flags", field="leaf")
     return found
-
 def pii_state(text: str, leaf: Leaf) -> str:  # disclosed (and as committed to), sealed or shredded
-    if not leaf.flags & FLAG_PII or not (text in ('"sealed"', '"shredded"') or text.startswith('{"data":{')):
-        raise Wrong("pii", "the leaf commits to none, or data and salt, sealed or shredded is wanted", field="pii")
+    known = leaf.flags & FLAG_PII and (text in ('"sealed"', '"shredded"') or text.startswith('{"data":{'))
+    need(known, "pii", "the leaf commits to none, or data and salt, sealed or shredded is wanted", field="pii")
     if text[0] == '"':
         return text[1:-1]
     with at(field="pii"):
@@ -244,7 +218,6 @@ Note = namedtuple("Note", "text signatures first")  # signatures: (name, key id,
 Head = namedtuple("Head", "origin size root note")
 def is_name(name: str) -> bool:  # whether a key may be called so
     return name != "" and "+" not in name and not any(c.isspace() or ord(c) < 32 for c in name)
-
 def key_of(text: str) -> Key:  # the key of a vkey
     name, _, rest = text.partition("+")
     key_id, _, blob = rest.partition("+")
@@ -252,15 +225,15 @@ def key_of(text: str) -> Key:  # the key of a vkey
     found = hashlib.sha256(name.encode() + b"\n" + data).digest()[:4]
     need(is_name(name) and data[0] in (1, 4) and key_id == found.hex(), "key", "it is no vkey of an Ed25519 key")
     return Key(name, data[0], data[1:], found)
-
-def keys_of(text: str) -> list[Key]:  # the keys of a file, one a line
+def each(lines: Iterable[str], first: int, read: Callable[[str], Any], **place: Any) -> list[Any]:  # each line, read
     found = []
-    for line, one in enumerate(text.splitlines(), 1):
-        if one.strip() and not one.startswith("#"):
-            with at(line=line):
-                found.append(key_of(one.strip()))
+    for line, one in enumerate(lines, first):
+        with at(line=line, **place):
+            found.append(read(one))
     return found
-
+def keys_of(text: str) -> list[Key]:  # the keys of a file, one a line
+    found = each(text.splitlines(), 1, lambda one: key_of(one.strip()) if one.strip() and one[0] != "#" else None)
+    return [key for key in found if key]
 def note_of(data: bytes) -> Note:  # a signed note, unchecked
     text, found, tail = utf8(data).rpartition("\n\n")
     need(found and tail.endswith("\n"), "note", "text, an empty line and signatures are wanted")
@@ -274,13 +247,11 @@ def note_of(data: bytes) -> Note:  # a signed note, unchecked
             need(one.startswith("— ") and is_name(name) and len(raw) >= 68, "note", "a signature line is wanted")
             signatures.append((name, raw[:4], raw[4:]))
     return Note(text + "\n", signatures, first)
-
 def signers(note: Note, keys: Iterable[Key]) -> tuple[list[str], list[dict[str, Any]]]:
     """Who of the known signed the note, and which witnesses when. One bad signature of a known key refuses it."""
     known, by, witnesses = {(key.name, key.key_id): key for key in keys}, [], []
     for line, (name, key_id, blob) in enumerate(note.signatures, note.first):
-        key = known.get((name, key_id))
-        if key is None:
+        if (key := known.get((name, key_id))) is None:
             continue
         message = note.text
         if key.kind == 4:
@@ -293,7 +264,6 @@ def signers(note: Note, keys: Iterable[Key]) -> tuple[list[str], list[dict[str, 
         good = not twice and len(blob) == 64 and ed25519(key.public, blob, message.encode())
         need(good, "signature", f"of {name}" + ", twice" * twice, line=line, field="signature")
     return by, witnesses
-
 def head_of(data: bytes) -> Head:  # a checkpoint (what the log says of itself), unchecked
     note = note_of(data)
     lines = note.text.split("\n")
@@ -306,8 +276,7 @@ def head_of(data: bytes) -> Head:  # a checkpoint (what the log says of itself),
 class Trust:  # the keys the caller named, or, where none were, those of the bundle itself
     def __init__(self, given: list[Key], report: Report) -> None:
         self.given, self.report, self.own = given, report, list[Key]()
-    def of(self, origin: str, role: str) -> list[Key]:
-        """The keys that may sign for a log in a role: log or export, or witness."""
+    def of(self, origin: str, role: str) -> list[Key]:  # those that may sign in a role: log, export, witness
         if role == "witness":
             return [key for key in self.given or self.own if key.kind == 4]
         wanted = (origin + ("/export" if role == "export" else ""), 1)
@@ -316,8 +285,8 @@ class Trust:  # the keys the caller named, or, where none were, those of the bun
         if not keys:
             keys = [key for key in self.own if key[:2] == wanted]
             self.report.facts["keys"] = "bundle" if keys else "none"
-            so = "the bundle's own was used: that proves only that it agrees with itself" if keys else "no signature was checked"
-            self.report.add("reasons", "keys-not-given", f"no key for {role} was given, so {so}")
+            so = "the bundle's own proves only that it agrees with itself" if keys else "no signature was checked"
+            self.report.add("reasons", "keys-not-given", f"no key for {role} was given: {so}")
         return keys
     def exported(self, data: bytes, origin: str, raw: bytes) -> bool:  # the export key signed it; whether it is of this
         note = note_of(data)
@@ -327,8 +296,7 @@ class Trust:  # the keys the caller named, or, where none were, those of the bun
         keys = self.of(origin, "export")
         need(signers(note, keys)[0] or not keys, "unsigned", "no known export key signed it")
         return lines[1:3] == [origin, hashlib.sha256(raw).hexdigest()]
-    def head(self, data: bytes, file: str, quorum: int = 0, told: str = "log") -> Head:
-        """A checkpoint that the log signed; what it says is told in the report."""
+    def head(self, data: bytes, file: str, quorum: int = 0, told: str = "log") -> Head:  # the log signed it
         with at(file=file):
             found = head_of(data)
             keys = self.of(found.origin, "log")
@@ -343,10 +311,8 @@ class Trust:  # the keys the caller named, or, where none were, those of the bun
 # --- the files of a bundle --------------------------------------------------------------------------------------------
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*", re.ASCII)
 LOCAL, CENTRAL, END = struct.Struct("<4sHHHHHIIIHH"), struct.Struct("<4sHHHHHHIIIHHHHHII"), struct.Struct("<4sHHHHIIH")
-ATTRIBUTES = 0o100644 << 16
 Entry = namedtuple("Entry", "start method crc packed size")
-def checked_name(name: str, others: Iterable[str]) -> str:
-    """A name no file system does anything unexpected with, and no other file has."""
+def checked_name(name: str, others: Iterable[str]) -> str:  # one that no file system does anything odd with
     need(len(name) <= 200 and NAME.fullmatch(name), "name", "it is no name of a bundle's file", file=printable(name))
     need(name.lower() not in {other.lower() for other in others}, "name", "it stands twice", file=name)
     return name
@@ -375,7 +341,7 @@ class Zip:  # a zip in the one form a bundle has; whatever differs from it is re
                 need(fits and len(self.entries) < MOST_FILES + 2, "zip", "method, sizes or count", file=name)
             self.entries[name] = Entry(start, method, crc, packed, size)
             directory.append(CENTRAL.pack(b"PK\1\2", 0x314, 20, 0, method, 0, 33, crc, packed, size, len(name), 0, 0, 0,
-                                          0, ATTRIBUTES, here) + name.encode())
+                                          0, 0o100644 << 16, here) + name.encode())
             here = start + packed
         begin = here
         for one, name in zip(directory, self.entries):  # noqa: B905
@@ -400,9 +366,9 @@ class Directory:  # a bundle that was unpacked
         for folder, folders, names in os.walk(path):
             for name in sorted(names + [one for one in folders if os.path.islink(os.path.join(folder, one))]):
                 whole = os.path.join(folder, name)
-                short, plain = os.path.relpath(whole, path).replace(os.sep, "/"), not os.path.islink(whole)
-                plain = plain and os.path.isfile(whole) and len(self.entries) < MOST_FILES + 2
-                need(plain, "directory", "no plain file, or too many of them", file=short)
+                short = os.path.relpath(whole, path).replace(os.sep, "/")
+                simple = not os.path.islink(whole) and os.path.isfile(whole) and len(self.entries) < MOST_FILES + 2
+                need(simple, "directory", "no plain file, or too many of them", file=short)
                 size = os.path.getsize(whole)
                 self.entries[checked_name(short, self.entries)] = Entry(0, 0, 0, size, size)
         need("manifest.json" in self.entries, "not-a-bundle", "no manifest.json in it", Malformed)
@@ -453,8 +419,7 @@ class Content:  # the unpacked bytes of one file, and at the end whether they we
     def small(self) -> bytes:  # all of it, if it is as small as it should be
         need(self.entry.size <= MOST_SMALL, "too-large", f"{self.entry.size} bytes", file=self.name)
         return b"".join(self.stream)
-    def finish(self, said: dict[str, Any] | None = None) -> None:
-        """The rest is read, and all of it is what zip and manifest say."""
+    def finish(self, said: dict[str, Any] | None = None) -> None:  # all of it is what zip and manifest say
         for _ in self.stream:
             pass
         zipped, now = isinstance(self.source, Zip), (self.size, self.whole.hexdigest())
@@ -467,6 +432,7 @@ class Content:  # the unpacked bytes of one file, and at the end whether they we
             need(not zipped or packed == said.get("packed"), "sha256", "packed, it is not what the manifest says")
 
 # --- the bundle -------------------------------------------------------------------------------------------------------
+Files = dict[str, dict[str, Any]]
 SHA256 = {"bytes": int, "sha256": str}
 SHAPE = {  # `?`: may be absent; a tuple: one of these
     "files": [{**SHA256, "packed?": SHA256, "path": str, "rows?": int}], "filters": dict, "full": bool,
@@ -484,11 +450,9 @@ def fits(value: Any, shape: Any) -> bool:  # whether a value has exactly this fo
         there = isinstance(value, dict) and {n for n in shape if not n.endswith("?")} <= set(value) <= set(known)
         return there and all(fits(one, known[name]) for name, one in value.items())
     return value is None if shape is None else type(value) is shape and (shape is not int or value >= -1)
-
-def manifest_form(found: Any) -> dict[str, dict[str, Any]]:
-    """The files of a manifest that has its form: by name, in its order."""
+def manifest_form(found: Any) -> Files:  # files by name, if it has the form of one
     need(fits(found, SHAPE), "manifest", "it has not the form of one")
-    files: dict[str, dict[str, Any]] = {}
+    files: Files = {}
     for one in found["files"]:
         files[checked_name(one["path"], files)] = one
     limits, full, ranged = found["range"], found["full"], found["proof"] == "range"
@@ -515,8 +479,7 @@ class Flow:  # numbers of producers and times, where every leaf of a range is th
         elif leaf.time_us < self.newest - CLOCK_BACK_US and not leaf.flags & FLAG_LATE:
             self.back_at = self.back_at or {"line": line, "index": leaf.log_index}
             self.back += 1
-    def gaps(self, begins: bool) -> list[dict[str, int]]:
-        """What is missing; `begins`: the bundle begins where the log does, and so does each producer, with 1."""
+    def gaps(self, begins: bool) -> list[dict[str, int]]:  # what is missing; begins: with event 0, so with number 1
         found = []
         for producer, numbers in sorted(self.seen.items()):
             before = 0 if begins else min(numbers) - 1
@@ -541,10 +504,9 @@ class Bundle:  # the check of one bundle
         with at(file="manifest.json"):
             found = json_of(raw)
             need(isinstance(found, dict) and type(found.get("origin")) is str, "manifest", "an origin is wanted")
-            origin = found["origin"]
-            self.trust.of(origin, "log")
+            self.trust.of(found["origin"], "log")
         with at(file="manifest.sig"):
-            need(self.trust.exported(data, origin, raw), "sha256", "it is not what was signed", file="manifest.json")
+            need(self.trust.exported(data, found["origin"], raw), "sha256", "not what was signed", file="manifest.json")
         for name in ("manifest.json", "manifest.sig"):
             Content(self.source, name).finish()
         known = found.get("v") == 1 and found.get("kind") == "kv-console-bundle"
@@ -561,17 +523,12 @@ class Bundle:  # the check of one bundle
         total = sum(entry.size for entry in self.source.entries.values())
         need(total <= MOST_UNPACKED, "too-large", "unpacked it would be more than 64 GiB")
         self.report.facts["range"] = {**found["range"], "full": found["full"], "proof": found["proof"]}
-        try:
+        with self.report.noted():
             self.log(found, files)
-        except Wrong as e:
-            self.report.problem(e)
-        for name, said in files.items():
-            try:
-                if name not in self.done:
-                    Content(self.source, name).finish(said)
-            except Wrong as e:
-                self.report.problem(e)
-    def log(self, found: Any, files: dict[str, dict[str, Any]]) -> None:  # checkpoint, the one before, and the records
+        for name in [name for name in files if name not in self.done]:
+            with self.report.noted():
+                Content(self.source, name).finish(files[name])
+    def log(self, found: Any, files: Files) -> None:  # checkpoint, the one before, and the records
         head = self.trust.head(self.small("checkpoint"), "checkpoint", self.quorum)
         fits = head.origin == found["origin"] and head.size > found["range"]["last"]
         need(fits, "checkpoint", "of another log, or of one that is shorter than the range", file="checkpoint")
@@ -585,8 +542,7 @@ class Bundle:  # the check of one bundle
             self.done.add("events.jsonl")
             content.finish(files["events.jsonl"])
             self.conclude(found)
-    def by_range(self, found: Any, head: Head, content: Content, files: dict[str, dict[str, Any]]) -> None:
-        """The records against the hashes of the range, and these against the root."""
+    def by_range(self, found: Any, head: Head, content: Content, files: Files) -> None:  # by the hashes of the range
         first, count, hashes = found["range"]["first"], 1 + found["range"]["last"], Content(self.source, "hashes.bin")
         with at(file="edges.json"):
             edges = json_of(self.small("edges.json"))
@@ -609,8 +565,7 @@ class Bundle:  # the check of one bundle
         need(root == head.root, "root", "hashes.bin and edges.json do not make the checkpoint's", file="hashes.bin")
         self.done.add("hashes.bin")
         hashes.finish(files["hashes.bin"])
-    def by_paths(self, found: Any, head: Head, content: Content, files: dict[str, dict[str, Any]]) -> None:
-        """Each record against the root, by its own path."""
+    def by_paths(self, found: Any, head: Head, content: Content, files: Files) -> None:  # each by its own path
         for line, index, leaf_hash, rest in self.records(found, content):
             with at(line=line, index=index, field="proof"):
                 match = re.fullmatch(r',"proof":(\[[A-Za-z0-9+/=",]*\])', rest, re.ASCII)
@@ -659,7 +614,7 @@ class Bundle:  # the check of one bundle
         for gap in gaps:
             told = [one["index"] for one in found["gaps"] if gap.items() <= one.items() and one["index"] is not None]
             more = f"; event {told[0]} tells of it" if told else ""
-            add("reasons", "producer-gap", f"of producer {gap['producer']}, numbers {gap['first']} to {gap['last']}{more}")
+            add("reasons", "producer-gap", "of producer {producer}, numbers {first} to {last}".format(**gap) + more)
         if self.gone:
             add("reasons", "body-not-kept", f"{self.gone} bodies are no longer kept; their leaves are proven")
         if self.flow.back:
@@ -674,7 +629,7 @@ def proof_of(data: bytes) -> Proof:  # a proof file, as it was read
     known = data.startswith(PROOF.encode()) or b"\nindex " in data
     need(known, "not-a-proof", f"it does not begin with {PROOF}", Malformed)
     head, found, note = utf8(data).partition("\n\n")
-    lines, path = head.split("\n"), []
+    lines = head.split("\n")
     need(found and lines[0] == PROOF and 3 <= len(lines) <= 67, "proof", "it is not in the form of one", line=1)
     for line, field in ((2, "extra"), (3, "index")):
         need(lines[line - 1].startswith(f"{field} "), "proof", f"{field} is wanted", line=line, field=field)
@@ -682,11 +637,7 @@ def proof_of(data: bytes) -> Proof:  # a proof file, as it was read
         leaf = unb64(lines[1][6:])
     with at(line=3, field="index"):
         index = number(lines[2][6:])
-    for line, one in enumerate(lines[3:], 4):
-        with at(line=line, field="path"):
-            path.append(unb64(one, 32))
-    return Proof(leaf, index, path, note.encode())
-
+    return Proof(leaf, index, each(lines[3:], 4, hash_of, field="path"), note.encode())
 def proven(found: Proof, trust: Trust, quorum: int) -> Leaf:  # the leaf, which is in the log
     with at(line=2, index=found.index, field="extra"):
         leaf = leaf_of(found.leaf)
@@ -697,7 +648,6 @@ def proven(found: Proof, trust: Trust, quorum: int) -> Leaf:  # the leaf, which 
     trust.report.facts["event"] = {"index": found.index, "event_type": leaf.event_type, "event_id": leaf.event_id.hex(),
                                    "time_us": leaf.time_us, "outcome": OUTCOMES[leaf.outcome]}
     return leaf
-
 def check_proof(options: argparse.Namespace, trust: Trust) -> None:  # one event is in the log
     leaf = proven(proof_of(small_file(options.file)), trust, options.quorum)
     if options.body:
@@ -710,23 +660,17 @@ def check_proof(options: argparse.Namespace, trust: Trust) -> None:  # one event
     if options.pii:
         with at(file=options.pii):
             trust.report.facts["personal_data"] = {pii_state(utf8(small_file(options.pii)).strip(), leaf): 1}
-
 def grown(old: Head, new: Head, proof: bytes, file: str) -> None:  # the new tree begins with the old one
-    path = []
     with at(file=file):
         need(old.origin == new.origin, "another-log", f"{old.origin} and {new.origin}")
         need(old.size <= new.size, "shrunk", f"{new.size} leaves after {old.size}")
         need(old.size != new.size or old.root == new.root, "fork", f"two trees of {old.size} leaves were signed")
         lines = utf8(proof).split("\n")
         need(lines.pop() == "", "line", "it does not end", line=len(lines) + 1)
-        for line, one in enumerate(lines, 1):
-            with at(line=line):
-                path.append(unb64(one, 32))
+        path = each(lines, 1, hash_of)
         good = len(path) <= 64 and consistent(old.size, new.size, path, old.root, new.root)
         need(good, "consistency", f"the tree of {new.size} leaves does not begin with that of {old.size}")
-
-def head_in(path: str, trust: Trust) -> tuple[bytes, Bundle | None]:
-    """The checkpoint of a file of any kind, and the bundle it is from."""
+def head_in(path: str, trust: Trust) -> tuple[bytes, Bundle | None]:  # the checkpoint of a file of any kind
     with contextlib.suppress(Malformed):
         bundle = Bundle(path, trust)
         return bundle.small("checkpoint"), bundle
@@ -735,9 +679,7 @@ def head_in(path: str, trust: Trust) -> tuple[bytes, Bundle | None]:
         return proof_of(data).checkpoint, None
     need(b"\n\n" in data, "not-a-checkpoint", "", Malformed, file=path)
     return data, None
-
-def check_consistency(options: argparse.Namespace, trust: Trust) -> None:
-    """The log of the newer file begins with that of the older one."""
+def check_consistency(options: argparse.Namespace, trust: Trust) -> None:  # the newer log begins with the older one
     (old_data, _), (new_data, bundle) = head_in(options.old, trust), head_in(options.new, trust)
     old, new = trust.head(old_data, options.old, told="previous"), trust.head(new_data, options.new, options.quorum)
     proof, file = small_file(options.proof) if options.proof else b"", options.proof or options.new
@@ -750,10 +692,10 @@ def check_consistency(options: argparse.Namespace, trust: Trust) -> None:
     else:
         trust.report.add("reasons", "proof-not-given", f"from {old.size} to {new.size} leaves: give it with --proof")
 
-# --- the certificate of a deletion: all that it says has to follow from what the nodes signed (docs/certificate.md) ------
-FLAGS = ("HELD", "NODE_UNREACHABLE", "GAP_UNRESOLVED", "LEASED", "BACKUP_UNTIL", "ENGINE_CANNOT", "SALT_NOT_HONOURED",
-         "WEAK_HASH", "BYPASS_POSSIBLE", "KEY_MEDIUM_UNSANITISED", "EMULATED", "SELF_ATTESTED", "FORCED", "CONTRADICTED")
-REMARKS, SAFE = {"SELF_ATTESTED", "EMULATED", "BACKUP_UNTIL", "KEY_MEDIUM_UNSANITISED"}, ("memory", "tpm", "kms")
+# --- the certificate of a deletion: all that it says has to follow from what the nodes signed ------------------------
+FLAGS = re.findall(r"\w+", "HELD NODE_UNREACHABLE GAP_UNRESOLVED LEASED BACKUP_UNTIL ENGINE_CANNOT SALT_NOT_HONOURED"
+                   " WEAK_HASH BYPASS_POSSIBLE KEY_MEDIUM_UNSANITISED EMULATED SELF_ATTESTED FORCED CONTRADICTED")
+REMARKS, SAFE = {"SELF_ATTESTED", "EMULATED", "BACKUP_UNTIL", "KEY_MEDIUM_UNSANITISED"}, {"memory", "tpm", "kms"}
 WEAK_FIRST = ("none", "delete", "unlink", "key_destroy", "memset", "list", "probe", "readback")
 Graded = namedtuple("Graded", "cls flags absent")
 def canonical(value: Any) -> str:  # the one way to write it: RFC 8785
@@ -762,49 +704,45 @@ def canonical(value: Any) -> str:  # the one way to write it: RFC 8785
         return "{" + ",".join(f"{canonical(name)}:{canonical(value[name])}" for name in names) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(canonical, value)) + "]"
-    whole = isinstance(value, float) and value.is_integer()
-    return json.dumps(int(value) if whole else value, ensure_ascii=False)
-
+    return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value, ensure_ascii=False)
 def step_id(body: Any, owner: int, one: Any) -> str:  # of the step that a receipt has to be of
     named = {"operation": body["operation"], "generation": body["generation"], "owner": owner,
              "kind": one["kind"], "boot": one["boot"], "attempt": one["attempt"]}
     found = hashlib.sha256(b"kvconsole/step/v1\n" + canonical(named).encode()).hexdigest()
     return f"{found[:8]}-{found[8:12]}-8{found[13:16]}-{int(found[16], 16) & 3 | 8:x}{found[17:20]}-{found[20:32]}"
-
 def testified(told: dict[str, list[Any]]) -> dict[str, Any]:  # what a copy's receipts, by kind, say of it together
     erases, looks, probes = ([one["detail"] for one in told[kind]] for kind in ("erase", "verify", "probe"))
-    did, last = [one for one in erases if one["objects"]] or erases[-1:], (erases or [{"remaining": {"blocks": 0}}])[-1]
-    codes = {code for one in erases for code in one["residual"]}
-    how = min((one["technique"] for one in did), key=WEAK_FIRST.index, default="none")
-    kept = next((one["detail"]["key_medium"] for one in told["shred"]), "unknown")
-    clean = {one["method"] for one in probes if one["asked"]} if not any(one["found"] for one in probes) else set()
+    total: Callable[[list[Any], str], int] = lambda all_, key: sum(one[key] for one in all_)  # noqa: E731
+    did = [one for one in erases if one["objects"]] or erases[-1:]
+    reads, codes = [one["readback"] for one in did], {code for one in erases for code in one["residual"]}
+    left, weakest = total([one["remaining"] for one in erases[-1:]], "blocks"), WEAK_FIRST.index
+    how = min((one["technique"] for one in did), key=weakest, default="none")
+    kept = ["flash"] * ("KEY_MEDIUM_UNSANITISED" in codes) + [one["detail"]["key_medium"] for one in told["shred"]]
+    clean = [one["method"] for one in probes if one["asked"] and not total(probes, "found")]
     return {
-        "found": sum(one["objects"] for one in erases), "leased": last["remaining"]["blocks"], "technique": how,
-        "claimed": min((one["class_claimed"] for one in did), default=0),
-        "confirmed": bool(erases) and told["erase"][-1]["outcome"] == "done" and not last["remaining"]["blocks"],
-        "readback": min((one["readback"]["method"] for one in did), key=WEAK_FIRST.index, default="none"),
-        "sampled": sum(one["readback"]["sampled"] for one in did), "clean": sum(one["readback"]["clean"] for one in did),
-        "forced": "FORCED" in codes, "engine_cannot": "ENGINE_CANNOT" in codes,
-        "key_medium": "" if how != "key_destroy" else "flash" if "KEY_MEDIUM_UNSANITISED" in codes else kept,
-        "probed": "probe" in clean, "scanned": "scan" in clean,
+        "found": total(erases, "objects"), "claimed": min((one["class_claimed"] for one in did), default=0),
+        "confirmed": bool(erases) and told["erase"][-1]["outcome"] == "done" and not left, "leased": left,
+        "forced": "FORCED" in codes, "engine_cannot": "ENGINE_CANNOT" in codes, "technique": how,
+        "readback": min((one["method"] for one in reads), key=weakest, default="none"),
+        "sampled": total(reads, "sampled"), "clean": total(reads, "clean"), "probed": "probe" in clean,
+        "scanned": "scan" in clean, "key_medium": [*kept, "unknown"][0] * (how == "key_destroy"),
         "verified": bool(looks) and (told["verify"][-1]["outcome"], looks[-1]["found_blocks"]) == ("done", 0),
         "medium": (looks or erases)[-1]["medium"]["type"] if looks or erases else "unknown"}
-
 def graded(e: Any) -> Graded:  # the class of a copy, its flags, and whether there was none
     answered, keyless = e["reachable"] and e["confirmed"] and e["verified"], e["key_destroyed"] and e["encrypted"]
     others = e["probed"] or e["scanned"] or e["sanitised"] or keyless
     capped = not e["fenced"] or e["gap"] or e["contradicted"] or e["held"] or e["leased"] > 0
-    read = (e["technique"], e["medium"], e["readback"]) == ("memset", "memory", "readback") and 0 < e["sampled"] == e["clean"]
-    own = 2 * (not e["found"]) if e["technique"] == "none" else min(e["claimed"], 3 if read and others else 2)
+    read = 0 < e["sampled"] == e["clean"] and e["readback"] == "readback"
+    most = 3 if read and others and (e["technique"], e["medium"]) == ("memset", "memory") else 2
+    own = 2 * (not e["found"]) if e["technique"] == "none" else min(e["claimed"], most)
     base = int(e["fenced"] and e["unroutable"] and e["salt_honoured"])
     cls = base if capped else max(base, own * answered, 4 * keyless, 5 * e["sanitised"])
-    bare = e["technique"] == "key_destroy" and e["key_medium"] not in SAFE
+    held_on = [e["key_medium"]] * (e["technique"] == "key_destroy") + [e["store_medium"]] * keyless
     told = (e["held"], not e["reachable"], e["gap"], e["leased"], e["backup_until"], e["engine_cannot"],
-            not e["salt_honoured"] and cls < 2, e["weak_hash"], e["bypass_possible"],
-            bare or (keyless and e["store_medium"] not in SAFE), e["emulated"], cls > 1 and not others, e["forced"], e["contradicted"])
-    absent = bool(answered and not (capped or e["believed"] or e["found"]))
-    return Graded(cls, [flag for flag, holds in zip(FLAGS, told) if holds], absent)  # noqa: B905
-
+            not e["salt_honoured"] and cls < 2, e["weak_hash"], e["bypass_possible"], bool({*held_on} - SAFE),
+            e["emulated"], cls > 1 and not others, e["forced"], e["contradicted"])
+    flags = [flag for flag, holds in zip(FLAGS, told) if holds]  # noqa: B905
+    return Graded(cls, flags, bool(answered and not (capped or e["believed"] or e["found"])))
 def receipts_of(body: Any) -> dict[str, Any]:  # by their hashes: each signed by its node, no two after the same one
     found, links, run = dict[str, Any](), set[tuple[str, str]](), Run(0, [])
     for index, one in enumerate(body["receipts"]):
@@ -817,69 +755,62 @@ def receipts_of(body: Any) -> dict[str, Any]:  # by their hashes: each signed by
         links.add((said["node"], said["prev"]))
         run.append(hashlib.sha256(b"\0" + digest).digest())
     need(len(links) == len(body["receipts"]), "receipt-forked", "two follow on the same one", field="receipts")
-    need(run.root(len(found), []).hex() == body["receipts_root"], "root", "not of these receipts", field="receipts_root")
+    need(run.root(len(found), []).hex() == body["receipts_root"], "root", "of others", field="receipts_root")
     return found
-
-def check_copy(body: Any, copy: Any, receipts: dict[str, Any]) -> Graded:  # its receipts are of it, and carry its class
+def check_copy(body: Any, copy: Any, receipts: Any) -> Graded:  # its receipts are of it, and carry its class
     told, seen = {kind: list[Any]() for kind in ("erase", "verify", "shred", "probe")}, copy["evidence"]
     for one in copy["receipts"]:
         said, other = receipts[one["hash"]], one["kind"] == "probe"
-        told[one["kind"]].append(said)
         place = said["detail"]["node"] if other else said["node"]
         mine = (place, said["kind"], said["step"]) == (copy["node"], one["kind"], step_id(body, copy["owner"], one))
         good = mine and other == (said["node"] != copy["node"]) and said["outcome"] in ("done", "partial")
-        need(good, "receipt-of-another", "it is not of this order and place")
+        need(good, "receipt-of-another", "not of this order and place", owner=copy["owner"])
+        told[one["kind"]].append(said)
     media = [one["detail"]["medium"] for one in told["erase"] + told["verify"]]
     fits = all(seen["encrypted"] <= one["encrypted"] and seen["emulated"] >= one["emulated"] for one in media)
     fits = fits and {**seen, **testified(told)} == seen and seen["reachable"] <= bool(told["verify"])
-    need(fits, "evidence", "it is not what the receipts say")
-    found = graded(seen)
-    need([copy["class"], copy["flags"], copy["absent"]] == [*found], "class", f"the receipts carry E{found.cls}")
+    need(fits, "evidence", "it is not what the receipts say", owner=copy["owner"])
+    found, claimed = graded(seen), (copy["class"], copy["flags"], copy["absent"])
+    need(claimed == found, "class", f"the receipts carry E{found.cls}", owner=copy["owner"])
     return found
-
-def check_order(body: Any, order: Any, leaf: Leaf) -> None:  # the event in the log ordered this
-    said = json_of(order["body"].encode())["data"]
-    named = {"event_id": leaf.event_id.hex(), "index": leaf.log_index, "body_hash": leaf.body_hash.hex()}
-    good = (leaf.event_type, leaf.outcome) == (0x0501, 1) and hashlib.sha256(
-        BODY + order["body"].encode()).hexdigest() == named["body_hash"]
-    same = {**body["order"], "event_id": body["order"]["event_id"].replace("-", "")} == named
-    asked = {copy["node"] for copy in body["copies"] if any(one["kind"] in ("erase", "shred") for one in copy["receipts"])}
-    fits = (said["operation"], said["plan_hash"]) == (body["operation"], body["plan_hash"]) and asked <= {*said["nodes"]}
+def check_order(body: Any, text: str, leaf: Leaf) -> None:  # the event in the log ordered this
+    said, wanted = json_of(text.encode())["data"], body["order"]
+    same = (wanted["index"], wanted["event_id"].replace("-", ""), wanted["body_hash"], 0x0501, 1) == (
+        leaf.log_index, leaf.event_id.hex(), leaf.body_hash.hex(), leaf.event_type, leaf.outcome)
+    good = hashlib.sha256(BODY + text.encode()).digest() == leaf.body_hash
+    asked = {copy["node"] for copy in body["copies"] for one in copy["receipts"] if one["kind"] in ("erase", "shred")}
+    fits = asked <= {*said["nodes"]} and all(said[key] == body[key] for key in ("operation", "plan_hash"))
     need(good and same and fits, "order", "the event in the log ordered something else", field="order")
-
 def certificate(found: Any, trust: Trust, quorum: int) -> None:  # in the order of docs/certificate.md
-    body, report, told = found["body"], trust.report, list[tuple[str, Graded]]()
-    raw = canonical(body).encode()
-    need(trust.exported(found["note"].encode(), body["origin"], raw), "sha256", "it is not what was signed", field="body")
+    body, order, raw = found["body"], found["order"], canonical(found["body"]).encode()
+    need(trust.exported(found["note"].encode(), body["origin"], raw), "sha256", "not what was signed", field="body")
     receipts, used = receipts_of(body), [one["hash"] for copy in body["copies"] for one in copy["receipts"]]
     need([*dict.fromkeys(used)] == [*receipts], "receipts", "not those of its copies, in their order", field="receipts")
-    for index, copy in enumerate(body["copies"]):
-        with at(index=index, field="copies"):
-            told.append((copy["node"], check_copy(body, copy, receipts)))
+    with at(field="copies"):
+        told = [(copy["node"], check_copy(body, copy, receipts)) for copy in body["copies"]]
     least = min([one.cls for _, one in told if not one.absent] or [one.cls for _, one in told], default=0)
     flags = [flag for flag in FLAGS if any(flag in one.flags for _, one in told)]
     need((body["class"], body["flags"]) == (least, flags), "class", f"its copies carry E{least}", field="class")
     odd = sorted({(flag, node) for node, one in told for flag in one.flags if flag not in REMARKS})
     same = [(one["code"], one["node"]) for one in body["exceptions"]] == odd
-    need(same and not (body["seal"] and (odd or not least)), "exceptions", "not those of its copies", field="exceptions")
-    times = [body["times"][name].rstrip("Z") for name in ("request", "fence", "erase", "verify") if name in body["times"]]
-    need(times == sorted(times), "times", "one is before what it follows", field="times")
-    report.facts["certificate"] = {"operation": body["operation"], "class": f"E{least}", "flags": flags, "copies": len(told),
-                                   "receipts": len(receipts), "exceptions": len(odd), "seal": body["seal"]}
-    if found["order"] is None:
-        report.add("reasons", "order-not-given", "whether its order is in the log was not checked")
+    need(same and not (body["seal"] and (odd or not least)), "exceptions", "other than its copies'", field="exceptions")
+    times = [body["times"].get(name, "").rstrip("Z") for name in ("request", "fence", "erase", "verify")]
+    need(all(times) and times == sorted(times), "times", "one is missing, or before what it follows", field="times")
+    trust.report.facts["certificate"] = {"operation": body["operation"], "class": f"E{least}", "flags": flags,
+        "copies": len(told), "receipts": len(receipts), "exceptions": len(odd), "seal": body["seal"]}  # fmt: skip
+    if order is None:
+        trust.report.add("reasons", "order-not-given", "whether its order is in the log was not checked")
     else:
-        check_order(body, found["order"], proven(proof_of(found["order"]["proof"].encode()), trust, quorum))
-
-def check_certificate(options: argparse.Namespace, trust: Trust) -> None:  # a certificate says what its receipts carry
+        check_order(body, order["body"], proven(proof_of(order["proof"].encode()), trust, quorum))
+def check_certificate(options: argparse.Namespace, trust: Trust) -> None:  # it says what its receipts carry
     text = utf8(small_file(options.file))
     known = text.startswith('{"body":{') and '"format":"kv-console-certificate"' in text
     need(known, "not-a-certificate", "it does not begin like one", Malformed)
     found = json_at(text, 0)[0]
     need(found.get("v") == 1, "version", "a newer verifier is wanted", Malformed)
     try:
-        plain_ = {*found} == {"body", "format", "note", "order", "v"} and canonical(found) + "\n" == text
-        need(plain_, "canonical", "it is not in the one form that a certificate has")
+        only = {*found} == {"body", "format", "note", "order", "v"} and canonical(found) + "\n" == text
+        need(only, "canonical", "it is not in the one form that a certificate has")
         certificate(found, trust, options.quorum)
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as e:
         raise Wrong("form", f"it has not the form of a certificate ({type(e).__name__})") from None
@@ -895,11 +826,14 @@ class Report:  # what was found, and the verdict it comes to
     def __init__(self, command: str, file: str) -> None:
         self.command, self.file, self.malformed = command, file, False
         self.facts: dict[str, Any] = {"keys": "given", "problems": [], "reasons": [], "remarks": []}
-    def problem(self, found: Wrong) -> None:  # something is wrong
-        self.malformed |= isinstance(found, Malformed)
-        self.facts["problems"].append({"code": found.code, "detail": found.detail, **found.place})
-    def add(self, kind: str, code: str, detail: str, **place: Any) -> None:
-        """Something is missing (reasons), or worth a look (remarks)."""
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:  # what goes wrong in here is a problem
+        try:
+            yield
+        except Wrong as e:
+            self.malformed |= isinstance(e, Malformed)
+            self.facts["problems"].append({"code": e.code, "detail": e.detail, **e.place})
+    def add(self, kind: str, code: str, detail: str, **place: Any) -> None:  # to the reasons or the remarks
         if {"code": code, "detail": detail, **place} not in (found := self.facts[kind])[-8:]:
             found.append({"code": code, "detail": detail, **place})
     @property
@@ -919,46 +853,39 @@ class Report:  # what was found, and the verdict it comes to
                 place = ", ".join(f"{k} {printable(v)}" for k, v in one.items() if k not in ("code", "detail"))
                 lines.append(f"{word}: {one['code']}: {printable(one['detail'])}" + (f" [{place}]" if place else ""))
         return "\n".join([*lines, self.verdict.upper()])
-
-PROOFS = {"--body": "the event's body, the bytes as they are stored", "--pii": "its personal data, with its salt"}
-COMMANDS: dict[str, tuple[Callable[[Any, Trust], None], str, tuple[str, ...], dict[str, str]]] = {
+COMMANDS: dict[str, tuple[Callable[[Any, Trust], None], str, str]] = {
     "bundle": (lambda options, trust: Bundle(options.file, trust, options.quorum).check(),
-               "an export bundle, zip or directory", ("file",), {}),
-    "proof": (check_proof, "a proof file of one event", ("file",), PROOFS),
-    "certificate": (check_certificate, "a certificate of a deletion", ("file",), {}),
-    "consistency": (check_consistency, "two checkpoints, proof files or bundles", ("old", "new"),
-                    {"--proof": "one base64 hash a line"})}
-
+               "an export bundle, zip or directory", "file"),
+    "proof": (check_proof, "a proof file of one event", "file --body --pii"),
+    "certificate": (check_certificate, "the certificate of a deletion", "file"),
+    "consistency": (check_consistency, "two checkpoints, proof files or bundles", "old new --proof")}
+HELP = {"--body": "the event's body, the bytes as they are stored", "--pii": "its personal data, with its salt",
+        "--proof": "one base64 hash a line"}
 def arguments() -> argparse.ArgumentParser:  # the command line
     parser = argparse.ArgumentParser(prog="kvc_verify", description=(__doc__ or "").split("\n\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, (_, told, words, flags) in COMMANDS.items():
+    for name, (_, told, words) in COMMANDS.items():
         one = commands.add_parser(name, help=told, description=f"Checks {told}.")
-        for word in words:
-            one.add_argument(word)
+        for word in words.split():
+            one.add_argument(word, help=HELP.get(word))
         one.add_argument("--key", action="append", default=[], help="a key you trust (vkey)")
         one.add_argument("--keys", action="append", default=[], help="a file of such keys, one a line")
         one.add_argument("--quorum", type=int, default=0, help="so many witnesses must have cosigned")
         one.add_argument("--json", action="store_true", help="the report as JSON")
-        for flag, what in flags.items():
-            one.add_argument(flag, help=what)
     return parser
-
 def run(options: argparse.Namespace) -> Report:  # checks what was asked for; nothing is raised but what is a bug
     report = Report(options.command, options.new if options.command == "consistency" else options.file)
-    try:
+    with report.noted():
         try:
-            given = keys_of("\n".join([*options.key, *(utf8(small_file(path)) for path in options.keys)]))
-            need(given or not options.keys, "key", "no key is in the file")
-        except Wrong as e:
-            raise Malformed("key", "the keys to trust cannot be read", **e.place) from None
-        COMMANDS[options.command][0](options, Trust(given, report))
-    except Wrong as e:
-        report.problem(e)
-    except OSError as e:
-        report.problem(Malformed("file", e.strerror or "it cannot be read", file=e.filename))
+            try:
+                given = keys_of("\n".join([*options.key, *(utf8(small_file(path)) for path in options.keys)]))
+                need(given or not options.keys, "key", "no key is in the file")
+            except Wrong as e:
+                raise Malformed("key", "the keys to trust cannot be read", **e.place) from None
+            COMMANDS[options.command][0](options, Trust(given, report))
+        except OSError as e:
+            raise Malformed("file", e.strerror or "it cannot be read", file=e.filename) from None
     return report
-
 def main(argv: list[str] | None = None) -> int:  # runs one command; returns its exit code
     try:
         options = arguments().parse_args(argv)

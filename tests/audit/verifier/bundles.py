@@ -96,6 +96,7 @@ class Event:
     seq: int | None = None
     time_us: int | None = None
     flags: int = 0
+    kind: int = 0x0101
 
 
 @dataclass
@@ -122,7 +123,7 @@ class Log:
             if event.person is not None:
                 commit = hmac.digest(salt, b"kvconsole/audit-pii/v1\0" + jcs(event.person), "sha256")
             self.leaves.append(struct.pack(
-                ">4sHHQQ16s16s16sBBHQ32s32s", b"KVAL", 1, 0x0101, index,
+                ">4sHHQQ16s16s16sBBHQ32s32s", b"KVAL", 1, event.kind, index,
                 event.time_us or 1_790_000_000_000_000 + 1000 * index, sha(b"id%d" % index)[:16], sha(b"tenant")[:16],
                 sha(b"actor")[:16], 1, event.flags | (event.person is not None), event.producer, seq,
                 sha(b"kvconsole/audit-body/v1\0" + jcs(event.body)), commit))  # fmt: skip
