@@ -181,6 +181,11 @@ def test_a_late_receipt_does_not_cover_what_is_known_to_have_come_back(rig, sim,
     rig.send(sim.node, sim.frame(add(ns, 1)))
     at = sim.seq
     planted.execute("UPDATE tenants_namespace SET generation = 2, min_gen = 2 WHERE digest = %s", (ns,))
+    planted.execute(
+        "INSERT INTO tenants_fenceentry (seq, tenant_id, namespace_id, digest, min_gen, at)"
+        " SELECT 1, tenant_id, id, digest, 2, now() FROM tenants_namespace WHERE digest = %s",
+        (ns,),
+    )
     rig.folder.registry.dirty = True
     rig.send(sim.node, sim.frame(add(ns, 2)), step=1.0)  # of the fenced generation
     step = plant_purge(planted, sim, ns, seq=at)
