@@ -193,6 +193,9 @@ def test_arguments_are_those_of_the_command() -> None:
     assert (args.owner, args.tier, args.rate_bytes_per_s) == (1, "ssd", 5)
     assert (args.targets[0].ns, args.targets[0].gen_upto, args.targets[0].keys) == (TARGET.ns, "5", None)
     assert canonical(wish.args)
+    assert args.fencing, "the node raises its fence before it erases"
+    assert not World([owner(1)], intent(finer=True)).wishes[0].args["fencing"]
+    assert not World([owner(1)], intent(kind="quota_trim")).wishes[0].args["fencing"]
     assert all(not w.node for w in world.wishes if w.kind in LOCAL)
 
 
