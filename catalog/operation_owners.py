@@ -82,7 +82,9 @@ def _may_speak(row: tuple[object, ...], sources: set[str], met: bool) -> bool:
 
 
 def _place(row: tuple[object, ...]) -> Place:
-    node, name, state, heard, tier, emulated, encrypted, source_id, source, rank, boot, stream, seq, doubt, *_ = row
+    node, name, state, heard, tier, emulated, encrypted, source_id, source, rank, boot, stream, seq, doubt, why, *_ = (
+        row
+    )
     return msgspec.convert(
         {
             "owner": place_number(str(node), str(source), int(str(rank)), str(tier)),
@@ -97,7 +99,7 @@ def _place(row: tuple[object, ...]) -> Place:
             "seq": seq,
             "reachable": state in HEARD_STATES and doubt != "lost",
             "retired": state == RETIRED,
-            "gap": doubt in ("recovering", "degraded"),
+            "gap": doubt in ("recovering", "degraded") and why != "silent",
             "emulated": emulated,
             "encrypted": encrypted,
             "last_heard": heard,

@@ -55,7 +55,8 @@ SELECT id FROM catalog_operation WHERE concluded_at IS NULL AND due_at <= %s ORD
 UPDATE catalog_step s SET lease_holder = %(holder)s, lease_until = %(until)s, lease_token = lease_token + 1,
        tries = tries + 1, sent_at = coalesce(sent_at, %(now)s)
  WHERE s.id IN (SELECT id FROM catalog_step
-                 WHERE operation = %(operation)s AND state = 'waiting' AND due_at <= %(now)s AND id = ANY(%(steps)s)
+                 WHERE operation = %(operation)s AND state = 'waiting' AND (due_at <= %(now)s OR tries = 0)
+                   AND id = ANY(%(steps)s)
                    AND (lease_until IS NULL OR lease_until <= %(now)s)
                  ORDER BY due_at LIMIT %(most)s FOR UPDATE SKIP LOCKED)
 RETURNING s.id, s.lease_token, s.tries

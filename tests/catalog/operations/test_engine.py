@@ -104,7 +104,7 @@ def test_a_node_that_is_off_keeps_the_operation_open_and_is_named(world, two):
     assert {cell["state"] for cell in shown["progress"]["cells"] if cell["node"] == "n2"} == {"silent"}
     assert second.orders == []
     assert world.left(namespace) == 0
-    world.heard(second)
+    world.returned(second)
     assert world.go_on(operation) == "completed"
     assert second.orders
 

@@ -130,6 +130,14 @@ class World:
             "UPDATE catalog_node SET state = %s, last_heard_at = now() WHERE id = %s", (state, side.sim.node)
         )
 
+    def returned(self, side):
+        """A node that was lost is heard again, and has listed what it holds."""
+        self.heard(side)
+        self.rig.folder.nodes.dirty = True
+        self.rig.tick(1.0)
+        for page in side.sim.inventory():
+            self.rig.send(side.sim.node, page)
+
     def acknowledged(self):
         """All nodes have applied all fences."""
         for side in self.nodes:
