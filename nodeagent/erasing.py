@@ -230,7 +230,7 @@ class Erasing:
             name = place if isinstance(place, bytes) else str(place).encode()
             refs = b"".join(object_ref(self._order, key) for key in _keys(meta, marks))
             found.append(Found(name, sum(marks) * meta.block_bytes, refs))
-        if self._store.persistent:
+        if found and self._store.persistent:
             self._journal.note(self._step, found, family=self._family)
         else:
             self._here += found
@@ -246,16 +246,20 @@ class Erasing:
             for x in self._store.lying()
             if x.place not in placed and (x.meta is None or self._targets.meant(x.meta) is not None)
         ]
+        scoured = 0
         for at in range(0, len(found), SLICE_RUNS):
             self._job.check()
-            with self._pool.lock:
+            with self._pool.lock:  # some may have come or gone meanwhile
                 placed = self._placed()
                 part = [x for x in found[at : at + SLICE_RUNS] if x.place not in placed]
+                there = set(self._store.remains([x.place for x in part]))
+                part = [x for x in part if x.place in there]
                 known = [(x.place, x.meta, self._targets.meant(x.meta)) for x in part if x.meta is not None]
                 self._note([(place, meta, marks) for place, meta, marks in known if marks is not None])
                 self._store.scour([x.place for x in part], self.look)
+                scoured += len(part)
             self._job.sleep(BREATH_SECONDS)
-        return bool(found)
+        return bool(scoured)
 
     def _placed(self) -> set[object]:
         """Places of the tier that the index knows; of memory slot by slot. Under the lock."""

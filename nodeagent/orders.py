@@ -138,9 +138,9 @@ class Orders:
             look.saw(run.keys, clean=False)
             yield sum(marks), sum(marks) * run.meta.block_bytes
         strays = [x.place for x in store.lying() if x.place not in used]
-        with pool.lock:  # some may have been written meanwhile
+        with pool.lock:  # some may have come or gone meanwhile
             now = {slot for r in pool.runs.values() if tier in r.copies for slot in r.copies[tier].place}
-        dirty = [slot for slot in strays if slot not in now]
+            dirty = store.remains([slot for slot in strays if slot not in now])
         look.passed(max(unused - len(dirty), 0))
         for slot in dirty:
             look.saw(slot.to_bytes(8, "big"), clean=False)

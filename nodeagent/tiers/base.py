@@ -178,6 +178,14 @@ class TierStore(Protocol):
         """
         ...
 
+    def remains(self, places: Sequence[Any]) -> list[Any]:
+        """Those of the places that `lying` named where something lies still.
+
+        Raises:
+            TierDown, TierReset.
+        """
+        ...
+
     def scour(self, places: Sequence[Any], look: Look) -> None:
         """Destroys what `lying` found at places that are no run's, and reads them back; no room is given back.
 

@@ -107,6 +107,10 @@ class DiskTier:
             gone = not path.exists() and path.name not in listed and path.with_suffix(".tmp").name not in listed
             look.saw(path.name.encode() + bytes([gone]) + value, clean=gone and value in (b"", BLANK))
 
+    def remains(self, places: Sequence[bytes | str]) -> list[bytes | str]:
+        """Objects and files that are there now."""
+        return [p for p in places if (self._path(p) if isinstance(p, bytes) else self._dir / Path(p).name).exists()]
+
     def lying(self) -> Iterator[Lying]:
         """Each file of the directory: objects by name, others by file name, and what their headers say."""
         for entry in os.scandir(self._dir):

@@ -141,6 +141,10 @@ class MemoryTier:
                 if part[at : at + slot] != self._zeros:
                     yield Lying(None, first + at // slot)
 
+    def remains(self, places: Sequence[int]) -> list[int]:
+        """Slots that are not all zeros now."""
+        return [n for n in places if self._peek(n * self._slot, self._slot) != self._zeros]
+
     def _peek(self, at: int, size: int) -> bytes:
         """What lies there: read from the memory file, so that pages nobody ever wrote are not made by looking."""
         return os.pread(self._fd, size, at) if self._fd >= 0 else bytes(self._view[at : at + size])

@@ -121,6 +121,11 @@ class ValkeyTier:
             seen = answer if isinstance(answer, bytes) else repr(answer).encode()
             look.saw(name + b"=" + seen, clean=answer is None and blank)
 
+    def remains(self, places: Sequence[bytes]) -> list[bytes]:
+        """Objects that are there now."""
+        answers = self._run([("EXISTS", self._prefix + place) for place in places])
+        return [place for place, there in zip(places, answers, strict=True) if there]
+
     def lying(self) -> Iterator[Lying]:
         """Each object under our prefix, also of earlier lives of the agent, and what its header says."""
         return self.lying_of(self._prefix)
@@ -169,7 +174,8 @@ def raw_of(url: str, node: str, *, timeout_seconds: float = 2.0) -> Iterator[byt
     client = _connect(url, timeout_seconds)
     try:
         for name in _scan(client, prefix_of(node)):
-            yield name + b"=" + (client.get(name) or b"")
+            content = client.get(name)
+            yield name + b"=" + (content if isinstance(content, bytes) else b"")
     except (ValkeyError, OSError) as e:
         raise TierDown(f"remote: {type(e).__name__}") from None
     finally:

@@ -166,7 +166,9 @@ def test_what_lies_there_is_found_by_looking_at_the_medium_and_scoured(tier, aga
     else:
         assert {x.place: x.meta.keys for x in found} == {p: m.keys for (m, _), p in zip(runs, places, strict=True)}
     look = Look()
+    assert stranger.remains([x.place for x in found]) == [x.place for x in found]
     stranger.scour([x.place for x in found], look)
+    assert stranger.remains([x.place for x in found]) == []
     assert look.clean == look.sampled == len(found)
     assert list(tier.lying()) == []
     assert tier.used_bytes == 8 * SLOT  # whoever counted them has to know

@@ -125,6 +125,7 @@ def test_files_of_any_name_are_found_and_scoured(again, tmp_path):
     found = {x.place: x.meta is not None for x in tier.lying()}
     assert found == {place: True, "a.tmp": True, "b.kvo": False, f"{'AB' * 16}.kvo": True}
     look = Look()
+    assert tier.remains([*found, "c.kvo"]) == list(found)
     tier.scour([p for p in found if isinstance(p, str)], look)
     assert (look.sampled, look.clean) == (3, 3)
     assert [x.place for x in tier.lying()] == [place]
