@@ -158,7 +158,13 @@ class StepWish(msgspec.Struct, frozen=True, kw_only=True):
 
 def step_id(operation: str, generation: int, kind: str, owner: int, boot: str, attempt: int = 0) -> UUID:
     """The id (UUIDv8) of a step, the same whoever plans it."""
-    named = {"attempt": attempt, "boot": boot, "generation": generation, "kind": kind, "operation": operation}
+    named: dict[str, Any] = {
+        "attempt": attempt,
+        "boot": boot,
+        "generation": generation,
+        "kind": kind,
+        "operation": operation,
+    }
     found = hashlib.sha256(b"kvconsole/step/v1\n" + rfc8785.dumps({**named, "owner": owner})).digest()
     number = int.from_bytes(found[:16], "big")
     number = number & ~(0xF << 76) | 8 << 76
@@ -309,7 +315,7 @@ def _later(one: Standing, kind: str) -> float:
         last, times = one.last, one.looks
     else:
         return 0.0
-    return last.at + min(MOST_WAIT_SECONDS, WAIT_SECONDS * 2 ** min(times - 1, 8))
+    return last.at + min(MOST_WAIT_SECONDS, WAIT_SECONDS * 2.0 ** min(times - 1, 8))
 
 
 def _wish(intent: Intent, one: Standing, kind: str, *, not_before: float = 0.0, force: bool = False) -> StepWish:

@@ -295,7 +295,7 @@ class Trust:  # the keys the caller named, or, where none were, those of the bun
         need(whole, "note", "it is no signature of a bundle or certificate")
         keys = self.of(origin, "export")
         need(signers(note, keys)[0] or not keys, "unsigned", "no known export key signed it")
-        return lines[1:3] == [origin, hashlib.sha256(raw).hexdigest()]
+        return bool(lines[1:3] == [origin, hashlib.sha256(raw).hexdigest()])
     def head(self, data: bytes, file: str, quorum: int = 0, told: str = "log") -> Head:  # the log signed it
         with at(file=file):
             found = head_of(data)
