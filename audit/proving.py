@@ -70,7 +70,7 @@ def proof_of(event: int) -> str:
 class Proved(NamedTuple):
     """An event under a head of the log: where it stands, and what the signer takes as evidence."""
 
-    index: int
+    place: int
     evidence: Evidence
 
 

@@ -111,7 +111,7 @@ class CellOut(serializers.Serializer[Any]):
 
     owner = serializers.IntegerField()
     node = serializers.CharField()
-    source = serializers.CharField()
+    source = serializers.CharField()  # type: ignore[assignment]
     tier = serializers.ChoiceField(list(TIERS))
     dp_rank = serializers.IntegerField(allow_null=True)
     reachable = serializers.BooleanField()
@@ -260,7 +260,7 @@ class ReceiptOut(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     operation = serializers.UUIDField()
     node = serializers.UUIDField(allow_null=True)
-    source = serializers.CharField()
+    source = serializers.CharField()  # type: ignore[assignment]
     tier = serializers.CharField()
     kind = serializers.CharField()
     state = serializers.CharField()

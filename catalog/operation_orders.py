@@ -102,12 +102,13 @@ def operation_change(
             raise Problem("not-found")
         if row.concluded_at or row.stopped_at:
             raise Problem("operation-over")
-        wanted: dict[str, Any] = {
+        changes: dict[str, dict[str, Any]] = {
             "paused": {"paused": True},
             "resumed": {"paused": False},
             "stopped": {"stopped_at": now},
             "throttled": {"throttle": throttle},
-        }[change]
+        }
+        wanted = changes[change]
         if all(getattr(row, name) == value for name, value in wanted.items()):
             return row
         for name, value in {**wanted, "generation": row.generation + 1, "due_at": now}.items():

@@ -160,6 +160,11 @@ def deletion_request(
     return operation
 
 
+def plan_of(operation: Operation) -> Plan | None:
+    """The plan that the operation carries out, None where there is none."""
+    return Plan.objects.filter(id=operation.plan).first() if operation.plan else None
+
+
 def _check_friction(plan: plans.Plan, reason: str, phrase: str, actor: Principal, now: datetime) -> None:
     asks = friction(plan.risk)
     if asks.second_person and actor.kind != "user":
@@ -293,7 +298,7 @@ def decision_apply(*, operation_id: UUID, now: datetime) -> bool:
 
 
 def _start(operation: Operation, approval: UUID, who: Principal, now: datetime) -> bool:
-    row = Plan.objects.filter(id=operation.plan).first()
+    row = plan_of(operation)
     if row is None:
         raise Problem("plan-expired")
     targets = _targets_now(row, plans.plan_from_json(row.body), who, now)

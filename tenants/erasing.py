@@ -144,7 +144,10 @@ def _read(rows: QuerySet[Namespace]) -> list[Erasable]:
         *("id", "tenant_id", "tenant__slug", "digest", "generation", "min_gen", "label", "data_class", "share_group"),
         "spec__erasure_scope",
     )
-    found = [Erasable(r[0], r[1], r[2], bytes(r[3]), *r[4:9], r[9] or "") for r in rows.values_list(*columns)]
+    found = [
+        Erasable(r[0], r[1], r[2], bytes(r[3]), r[4], r[5], r[6], r[7], r[8], r[9] or "")
+        for r in rows.values_list(*columns)
+    ]
     groups = {row.share_group for row in found if row.share_group}
     if not groups:
         return found

@@ -103,6 +103,8 @@ def _receipts(kinds: dict[str, list[Step]]) -> CopyReceipts:
 
 def _believed(operation: Operation) -> dict[int, int]:
     """Place → blocks that the plan saw there."""
+    if operation.plan is None:
+        return {}
     body = Plan.objects.using(FLEET_PLANE).filter(id=operation.plan).values_list("body", flat=True).first()
     return {cell["owner"]: cell.get("blocks", 0) for cell in (body or {}).get("cells", ())}
 
@@ -135,7 +137,7 @@ def certificate_make(
         tenant_ref=tenant_ref(operation.tenant_id).hex(),
         targets=[{"namespace_ref": bytes(t.digest).hex(), "gen_upto": str(t.min_gen)} for t in seen.targets],
         plan_hash=bytes(operation.plan_hash).hex(),
-        order={"event_id": refs[0], "index": order.index, "body_hash": refs[1]},
+        order={"event_id": refs[0], "index": order.place, "body_hash": refs[1]},
         times=_times(operation),
         copies=rows,
         cls=0,

@@ -5,10 +5,10 @@ transaction is open while nodes are asked, and threads that ask touch no databas
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connections
@@ -23,7 +23,7 @@ from catalog.operations.receipts import Came, receipts_keep
 from kvconsole.infra.access import plane
 from kvconsole.infra.sql import named
 from kvcore.messages import PROTOCOL, Command
-from kvcore.plan_steps import DESTROYS, LOCAL, StepWish
+from kvcore.plan_steps import DESTROYS, LOCAL, OwnerSeen, StepWish
 
 LEASE_SECONDS = 30.0
 COMMAND_SECONDS = 20.0
@@ -60,7 +60,7 @@ def steps_keep(seen: Seen, wishes: Sequence[StepWish], *, now: datetime) -> None
     )
 
 
-def _row(seen: Seen, wish: StepWish, believed: dict[int, object], now: datetime) -> Step:
+def _row(seen: Seen, wish: StepWish, believed: Mapping[int, OwnerSeen], now: datetime) -> Step:
     owner, place = believed.get(wish.owner), seen.places.get(wish.owner)
     at = wish.args.get("position") or {}
     return Step(
@@ -79,8 +79,8 @@ def _row(seen: Seen, wish: StepWish, believed: dict[int, object], now: datetime)
         args={name: value for name, value in wish.args.items() if name != "targets"},
         created_at=now,
         due_at=max(now, datetime.fromtimestamp(wish.not_before, UTC)),
-        total_bytes=getattr(owner, "bytes", 0),
-        total_blocks=getattr(owner, "blocks", 0),
+        total_bytes=owner.bytes if owner else 0,
+        total_blocks=owner.blocks if owner else 0,
         at_boot=at.get("boot", ""),
         at_stream=at.get("stream", ""),
         at_seq=at.get("seq", -1),
@@ -112,7 +112,7 @@ def dispatch(seen: Seen, wishes: Sequence[StepWish], *, holder: str, now: dateti
 
 def _lease(seen: Seen, steps: list[UUID], holder: str, now: datetime) -> dict[UUID, tuple[int, int]]:
     """Step → (fence of the lease, how often it was tried), of those that nobody else is at."""
-    values = {
+    values: dict[str, Any] = {
         "holder": holder, "until": now + timedelta(seconds=LEASE_SECONDS), "now": now, "steps": steps,
         "operation": seen.operation.id, "most": MOST_AT_ONCE,
     }  # fmt: skip

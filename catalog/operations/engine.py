@@ -15,7 +15,7 @@ from django.db import connections, transaction
 from audit.approvals import approval_of
 from audit.proving import is_signed
 from audit.signing import NotAnswered
-from catalog.models import Operation, Plan, Step
+from catalog.models import Operation, Step
 from catalog.operation_orders import (
     KIND,
     OPERATIONS,
@@ -24,7 +24,7 @@ from catalog.operation_orders import (
     order_ensure,
     principal_of,
 )
-from catalog.operation_requests import approval_ask, decision_apply
+from catalog.operation_requests import approval_ask, decision_apply, plan_of
 from catalog.operations.certificate import certificate_keep, certificate_make
 from catalog.operations.dispatching import dispatch, steps_keep
 from catalog.operations.observing import Seen, observe
@@ -122,7 +122,7 @@ def _unfenced(operation: Operation, now: datetime) -> str:
 def _ask(operation: Operation, now: datetime) -> None:
     """The second person is asked for."""
     with transaction.atomic(using=plane()):
-        row = Plan.objects.filter(id=operation.plan).first()
+        row = plan_of(operation)
         if row is None or approval_of(KIND, str(operation.id), tenant_id=operation.tenant_id) is not None:
             return
         who = principal_of(operation)
