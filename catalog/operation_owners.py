@@ -15,7 +15,6 @@ from kvconsole.infra.access import FLEET_PLANE
 from kvconsole.infra.sql import named
 from kvconsole.infra.statements import fetch
 
-HEARD_STATES = frozenset({"ready", "degraded", "cordoned", "draining"})
 RETIRED = "fenced"
 Generations = Collection[tuple[bytes, int]]
 """(digest, generation below which) of namespaces."""
@@ -65,15 +64,15 @@ def places() -> list[Place]:
     names: dict[UUID, set[str]] = {}
     met: set[tuple[UUID, str]] = set()
     for row in rows:
-        names.setdefault(row[0], set()).add(row[8])
-        if row[15]:
-            met.add((row[0], row[4]))
-    return [_place(row) for row in rows if row[15] or _may_speak(row, names[row[0]], (row[0], row[4]) in met)]
+        names.setdefault(row[0], set()).add(row[9])
+        if row[16]:
+            met.add((row[0], row[5]))
+    return [_place(row) for row in rows if row[16] or _may_speak(row, names[row[0]], (row[0], row[5]) in met)]
 
 
 def _may_speak(row: tuple[object, ...], sources: set[str], met: bool) -> bool:
     """Whether the source speaks for a tier that it was never met with."""
-    tier, source = row[4], row[8]
+    tier, source = row[5], row[9]
     if met:
         return False
     if tier in sources:
@@ -82,9 +81,25 @@ def _may_speak(row: tuple[object, ...], sources: set[str], met: bool) -> bool:
 
 
 def _place(row: tuple[object, ...]) -> Place:
-    node, name, state, heard, tier, emulated, encrypted, source_id, source, rank, boot, stream, seq, doubt, why, *_ = (
-        row
-    )
+    (
+        node,
+        name,
+        state,
+        heard,
+        lately,
+        tier,
+        emulated,
+        encrypted,
+        source_id,
+        source,
+        rank,
+        boot,
+        stream,
+        seq,
+        doubt,
+        why,
+        *_,
+    ) = row
     return msgspec.convert(
         {
             "owner": place_number(str(node), str(source), int(str(rank)), str(tier)),
@@ -97,7 +112,7 @@ def _place(row: tuple[object, ...]) -> Place:
             "boot": boot,
             "stream": stream,
             "seq": seq,
-            "reachable": state in HEARD_STATES and doubt != "lost",
+            "reachable": bool(lately) and state != RETIRED and doubt != "lost",
             "retired": state == RETIRED,
             "gap": doubt in ("recovering", "degraded") and why != "silent",
             "emulated": emulated,

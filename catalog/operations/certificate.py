@@ -71,7 +71,7 @@ def copies(seen: Seen, found: Counted, *, unroutable: bool, keys_gone: bool) -> 
             salt_honoured=(engines.get(place.node) or {}).get("kind") == "reference",
             bypass_possible=(engines.get(place.node) or {}).get("kind") != "reference",
             held=seen.intent.held,
-            reachable=place.reachable and not place.retired,
+            reachable=not place.retired and (place.reachable or "verify" in kinds),
             gap=place.gap,
             believed=known,
             encrypted=place.encrypted,

@@ -42,6 +42,9 @@ ROUNDS_MOST = 40
 ORDER_SECONDS, ORDER_LOOK_SECONDS = 3.0, 0.03
 """How long a round waits for the checkpoint that covers its order: then commands are out at once."""
 SOON, WHILE_WAITING, WHILE_QUIET = timedelta(seconds=0.2), timedelta(seconds=1), timedelta(seconds=5)
+GAP_PATIENCE = timedelta(seconds=60)
+YOUNG = timedelta(seconds=30)
+"""After a fence: routers, gateways and nodes acknowledge within seconds."""
 DUE_AT_ONCE = 50
 
 
@@ -80,25 +83,32 @@ def reconcile(*, operation_id: UUID, holder: str, now: datetime | None = None) -
             order_ensure(operation, at)
             continue
         _await_order(operation)
-        if not _round(operation, holder, datetime.now(UTC) if now is None else at):
-            break
-    return _rest(operation_id, now)
+        more, pause = _round(operation, holder, datetime.now(UTC) if now is None else at)
+        if not more:
+            return _rest(operation_id, pause, now)
+    return _rest(operation_id, SOON, now)
 
 
-def _round(operation: Operation, holder: str, now: datetime) -> bool:
-    """Whether something came of it that asks for another round at once."""
+def _round(operation: Operation, holder: str, now: datetime) -> tuple[bool, timedelta]:
+    """Whether something came of it that asks for another round at once; else after how long one is worth it."""
     seen = observe(operation, now=now)
     wishes = steps(seen.intent, seen.observed)
     steps_keep(seen, wishes, now=now)
     done = dispatch(seen, wishes, holder=holder, now=now)
     shredded = _shred(seen, wishes, now)
+    if done.kept or shredded or any(wish.kind == "purge" for wish in wishes):
+        nudge.wake(OPERATIONS)
     if done.kept or shredded:
-        nudge.wake(OPERATIONS)
-    if any(wish.kind == "purge" for wish in wishes):
-        nudge.wake(OPERATIONS)
-    if not (done.kept or shredded):
-        return _settle(seen, now)
-    return True
+        return True, SOON
+    return _settle(seen, now), _pause(seen, wishes, now)
+
+
+def _pause(seen: Seen, wishes: Sequence[StepWish], now: datetime) -> timedelta:
+    """Soon where the writer or a node is at work or acknowledgements are due, seldom where a node has to come back."""
+    if any(w.kind == "purge" or w.not_before <= now.timestamp() for w in wishes):
+        return SOON
+    young = seen.operation.fenced_at is not None and now - seen.operation.fenced_at < YOUNG
+    return WHILE_WAITING if wishes or young else WHILE_QUIET
 
 
 def _await_order(operation: Operation) -> None:
@@ -176,7 +186,7 @@ def _settle(seen: Seen, now: datetime) -> bool:
     fields["finalizers"] = [f for f in operation.finalizers if f in left]
     rows = Operation.objects.filter(id=operation.id, concluded_at=None, generation=operation.generation)
     rows.update(**fields)
-    if left or seen.intent.held or seen.intent.paused:
+    if left or seen.intent.held or seen.intent.paused or _uncertain(seen, now):
         return False
     for name, value in fields.items():
         setattr(operation, name, value)
@@ -188,21 +198,18 @@ def _settle(seen: Seen, now: datetime) -> bool:
     return True
 
 
+def _uncertain(seen: Seen, now: datetime) -> bool:
+    """Whether what a source told is not whole now and may be in a moment: then the certificate is worth waiting for."""
+    since = seen.operation.verified_at
+    return any(p.gap for p in seen.places.values()) and (since is None or now - since < GAP_PATIENCE)
+
+
 def _since(condition: Condition, now: datetime) -> datetime:
     return datetime.fromtimestamp(condition.since, UTC) if condition.since else now
 
 
-def _rest(operation_id: UUID, now: datetime | None) -> str:
-    """When somebody has to look again: soon where something is under way, seldom where a node has to come back."""
+def _rest(operation_id: UUID, pause: timedelta, now: datetime | None) -> str:
+    """Its row says when somebody has to look again."""
     at = now or datetime.now(UTC)
-    waiting = Step.objects.filter(operation=operation_id, state="waiting")
-    kinds = set(waiting.values_list("kind", flat=True).distinct())
-    busy = waiting.filter(kind__in=("erase", "verify", "shred", "fence"), due_at__lte=at + WHILE_WAITING).exists()
-    pause = SOON if "purge" in kinds or busy else WHILE_WAITING if kinds or _is_young(operation_id, at) else WHILE_QUIET
     Operation.objects.filter(id=operation_id, concluded_at=None).update(due_at=at + pause)
-    return "working" if kinds else "quiet"
-
-
-def _is_young(operation_id: UUID, now: datetime) -> bool:
-    """Whether it was fenced a moment ago: routers, gateways and nodes acknowledge within seconds."""
-    return Operation.objects.filter(id=operation_id, fenced_at__gt=now - timedelta(seconds=30)).exists()
+    return "quiet" if pause == WHILE_QUIET else "working"

@@ -1,9 +1,10 @@
 -- Statements of plans and operations.
 
 -- name: places
--- Every place where blocks can be: tiers that a node declared, of each source that speaks for it. Small tables.
-SELECT n.id, n.name, n.state, n.last_heard_at, t.tier, t.emulated, t.encrypted, s.id, s.name, s.dp_rank, s.boot,
-       s.stream, s.seq, s.state, s.reason,
+-- Every place where blocks can be: tiers that a node declared, of each source that speaks for it. Whether a node is
+-- heard is what the writer says, not the state, which a worker keeps. Small tables.
+SELECT n.id, n.name, n.state, n.last_heard_at, coalesce(n.last_heard_at > now() - interval '6 seconds', false),
+       t.tier, t.emulated, t.encrypted, s.id, s.name, s.dp_rank, s.boot, s.stream, s.seq, s.state, s.reason,
        EXISTS (SELECT FROM catalog_owner o WHERE o.source_id = s.id AND o.tier = t.tier) AS met
   FROM catalog_node n
   JOIN catalog_nodetier t ON t.node_id = n.id
@@ -13,8 +14,8 @@ SELECT n.id, n.name, n.state, n.last_heard_at, t.tier, t.emulated, t.encrypted, 
 
 -- name: undeclared
 -- Tiers that a source was once said to have and its node does not declare (any more). Small tables.
-SELECT n.id, n.name, n.state, n.last_heard_at, o.tier, false, false, s.id, s.name, s.dp_rank, s.boot, s.stream, s.seq,
-       s.state, s.reason, true
+SELECT n.id, n.name, n.state, n.last_heard_at, coalesce(n.last_heard_at > now() - interval '6 seconds', false),
+       o.tier, false, false, s.id, s.name, s.dp_rank, s.boot, s.stream, s.seq, s.state, s.reason, true
   FROM catalog_owner o
   JOIN catalog_source s ON s.id = o.source_id AND s.boot <> ''
   JOIN catalog_node n ON n.id = s.node_id

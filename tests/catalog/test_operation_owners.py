@@ -1,5 +1,7 @@
 """Places: all of them, also where nothing was ever believed to be, each under one number whatever its rows do."""
 
+import time
+
 import pytest
 
 from catalog.operation_owners import held, place_number, places, totals
@@ -23,7 +25,7 @@ def test_every_declared_tier_is_a_place_of_the_source_that_speaks_for_it(postgre
         node = plant_node(cx, "n", tiers=["hbm", "ssd", "remote"])
         plant_node(cx, "silent", tiers=["hbm"])
         ns = plant_namespace(cx, "a")
-        rig = Rig()
+        rig = Rig(now=time.time())
         request.addfinalizer(rig.close)
         engine, store = Sim(node, "reference"), Sim(node, "remote")
         rig.send(node, engine.frame(add(ns, 1, 2)))
@@ -37,7 +39,7 @@ def test_every_declared_tier_is_a_place_of_the_source_that_speaks_for_it(postgre
         assert held([(ns, 2)])[ns][at].bytes == 2 * BYTES
         assert held([(ns, 1)]) == {}
         assert totals() == {"hbm": 2 * BYTES}
-        cx.execute("UPDATE catalog_node SET state = 'lost' WHERE id = %s", (node,))
+        cx.execute("UPDATE catalog_node SET last_heard_at = now() - interval '7 seconds' WHERE id = %s", (node,))
         assert not any(p.reachable for p in places())
         cx.execute("UPDATE catalog_node SET state = 'fenced' WHERE id = %s", (node,))
         assert all(p.retired for p in places())

@@ -105,7 +105,7 @@ def test_a_node_that_is_off_keeps_the_operation_open_and_is_named(world, two):
     assert second.orders == []
     assert world.left(namespace) == 0
     world.returned(second)
-    assert world.go_on(operation) == "completed"
+    assert world.go_on(operation) == "completed", world.rig.rows("SELECT name, state, reason FROM catalog_source")
     assert second.orders
 
 

@@ -126,8 +126,10 @@ class World:
         side.held[tier] = side.held.get(tier, 0) + len(numbers)
 
     def heard(self, side, state="ready"):
+        ago = 60 if state == "lost" else 0
         self.cx.execute(
-            "UPDATE catalog_node SET state = %s, last_heard_at = now() WHERE id = %s", (state, side.sim.node)
+            "UPDATE catalog_node SET state = %s, last_heard_at = now() - %s * interval '1 second' WHERE id = %s",
+            (state, ago, side.sim.node),
         )
 
     def returned(self, side):
