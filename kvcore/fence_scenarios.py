@@ -170,7 +170,7 @@ def _fenced(length: int) -> Iterator[Scenario]:
     for n in range(1, length):
         for ops in itertools.product((ADD, REM, BOOT), repeat=n):
             yield _scenario("fence", [_history(0, False, ops)], double=0, extra=FENCES)
-            yield _scenario("fence", [_history(0, True, ops)], extra=FENCES)
+            yield _scenario("fence", [_history(0, True, ops)], extra=FENCES[:1])
             for at in range(n + 1):
                 yield _scenario("fence", [_history(0, False, ops, at)], double=0, extra=FENCES)
                 late = [Sent(0, Heard((1, 0), Op.ADD))] if ops[0] == ADD and at else []
@@ -201,7 +201,7 @@ def _listed(length: int) -> Iterator[Scenario]:
     for persistent in (False, True):
         for ops in itertools.product((ADD, REM, BOOT, LIST), repeat=length):
             if LIST in ops:
-                for at in (None, *range(length)):
+                for at in (None, *range(persistent * (length - 1), length)):
                     yield _scenario("inventory", [_history(0, persistent, ops, at)], double=0 if at is None else None)
 
 

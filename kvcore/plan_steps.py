@@ -264,44 +264,55 @@ def steps(intent: Intent, observed: Observed) -> list[StepWish]:
     found = standings(observed)
     waits = intent.paused or intent.held or observed.now < intent.grace_until or not observed.order_logged
     if waits:
-        return _fences(intent, found) if kind.fences else []
-    shreds = kind.keys and not intent.finer
+        return _fences(_goals(intent), found) if kind.fences else []
+    goals, shreds = _goals(intent), kind.keys and not intent.finer
     wishes: list[StepWish] = []
     busy = {one.seen.node for one in found if one.asked and not one.erased}
     for one in found:
         asked = one.asked
         if asked and not one.erased:
-            wishes.append(_erase(intent, observed, one))
+            wishes.append(_erase(goals, observed, one))
         elif asked and not one.clean and one.seen.node not in busy:
-            wishes.append(_wish(intent, one, "verify", not_before=_later(one, "verify")))
+            wishes.append(_wish(goals, one, "verify", not_before=_later(one, "verify")))
         if one.seen.blocks and (one.seen.retired or (one.clean and one.passed)):
-            wishes.append(_wish(intent, one, "purge", not_before=_later(one, "purge")))
+            wishes.append(_wish(goals, one, "purge", not_before=_later(one, "purge")))
         if asked and shreds and not one.shredded and (one.clean or intent.crypto_erase):
-            wishes.append(_wish(intent, one, "shred", not_before=_later(one, "shred")))
+            wishes.append(_wish(goals, one, "shred", not_before=_later(one, "shred")))
     done = all(one.clean and one.shredded for one in found if one.asked)
     if shreds and not observed.keys_destroyed and (done or intent.crypto_erase):
-        wishes.append(_keys(intent))
+        wishes.append(_keys(goals))
     return wishes
 
 
-def _fences(intent: Intent, found: list[Standing]) -> list[StepWish]:
+class _Goals(msgspec.Struct, frozen=True):
+    """An intent, and its targets as commands name them: made once, as there can be thousands, for every owner."""
+
+    intent: Intent
+    targets: list[dict[str, Any]]
+
+
+def _goals(intent: Intent) -> _Goals:
+    return _Goals(intent, msgspec.to_builtins(erase_targets(intent.targets)))
+
+
+def _fences(goals: _Goals, found: list[Standing]) -> list[StepWish]:
     """One for each node that can be reached and has not acknowledged; an erase would bring the fence itself."""
     told = {one.seen.node for one in found if one.seen.fenced or one.ended["fence"]}
     first: dict[str, Standing] = {}
     for one in found:
         if one.asked and one.seen.node not in told:
             first.setdefault(one.seen.node, one)
-    return [_wish(intent, one, "fence") for one in first.values()]
+    return [_wish(goals, one, "fence") for one in first.values()]
 
 
-def _erase(intent: Intent, observed: Observed, one: Standing) -> StepWish:
+def _erase(goals: _Goals, observed: Observed, one: Standing) -> StepWish:
     """Leased blocks are waited for until the deadline, then their leases are broken."""
-    force = 0 < intent.deadline <= observed.now
+    deadline = goals.intent.deadline
     later = _later(one, "erase")
     if one.leased is not None:
         until = max(later, one.leased.leased_until or 0.0)
-        later = min(until, intent.deadline) if intent.deadline else until
-    return _wish(intent, one, "erase", not_before=later, force=force)
+        later = min(until, deadline) if deadline else until
+    return _wish(goals, one, "erase", not_before=later, force=0 < deadline <= observed.now)
 
 
 def _later(one: Standing, kind: str) -> float:
@@ -318,8 +329,8 @@ def _later(one: Standing, kind: str) -> float:
     return last.at + min(MOST_WAIT_SECONDS, WAIT_SECONDS * 2.0 ** min(times - 1, 8))
 
 
-def _wish(intent: Intent, one: Standing, kind: str, *, not_before: float = 0.0, force: bool = False) -> StepWish:
-    seen, attempt = one.seen, len(one.ended[kind])
+def _wish(goals: _Goals, one: Standing, kind: str, *, not_before: float = 0.0, force: bool = False) -> StepWish:
+    intent, seen, attempt = goals.intent, one.seen, len(one.ended[kind])
     args: dict[str, Any] = msgspec.to_builtins(
         EraseArgs(
             operation=intent.operation,
@@ -328,13 +339,14 @@ def _wish(intent: Intent, one: Standing, kind: str, *, not_before: float = 0.0, 
             dp_rank=seen.dp_rank,
             tier=seen.tier,
             owner=seen.owner,
-            targets=erase_targets(intent.targets),
+            targets=[],
             force=force,
             deadline=intent.deadline,
             rate_bytes_per_s=intent.rate_bytes_per_s,
             fencing=KINDS[intent.kind].fences and not intent.finer,
         )
     )
+    args["targets"] = goals.targets
     if kind == "purge" and one.last is not None:
         last = one.last
         args["position"] = {"boot": last.position_boot, "stream": last.position_stream, "seq": last.position_seq}
@@ -353,9 +365,10 @@ def _wish(intent: Intent, one: Standing, kind: str, *, not_before: float = 0.0, 
     )
 
 
-def _keys(intent: Intent) -> StepWish:
+def _keys(goals: _Goals) -> StepWish:
     """The console's own share: the generations' keys are destroyed in its key store."""
-    args = {"operation": intent.operation, "targets": msgspec.to_builtins(erase_targets(intent.targets))}
+    intent = goals.intent
+    args = {"operation": intent.operation, "targets": goals.targets}
     name = str(step_id(intent.operation, intent.generation, "keys", 0, ""))
     return StepWish(
         step=name, kind="keys", node="", source="", dp_rank=None, tier="", owner=0, boot="", attempt=0, args=args

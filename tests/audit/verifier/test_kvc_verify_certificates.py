@@ -273,7 +273,7 @@ JSON = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**53) + 1, 2**53 - 1)
-    | st.floats(1e-6, 1e15)
+    | st.floats(1e-4, 1e15)
     | st.text(st.characters(exclude_categories=("Cs",))),
     lambda inner: (
         st.lists(inner, max_size=3)
