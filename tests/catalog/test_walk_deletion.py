@@ -10,7 +10,7 @@ import msgspec
 import psycopg
 import pytest
 
-pytestmark = [pytest.mark.walk, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.walk, pytest.mark.timeout(400)]
 MAKE = """
 import json
 from datetime import UTC, datetime
@@ -57,7 +57,7 @@ def drive(place, numbers):
     return msgspec.msgpack.decode(answer.content)["results"]
 
 
-def until(check, what, seconds=40.0):
+def until(check, what, seconds=90.0):
     deadline = time.monotonic() + seconds
     while not (got := check()):
         assert time.monotonic() < deadline, what() if callable(what) else what
