@@ -21,6 +21,7 @@ from nodeagent.config import PROFILES, ConfigError, Home, parse_tier
 from nodeagent.join import NotJoined, draft_of, join, remote_url
 from nodeagent.reporter import begin_log, begun, ended
 from nodeagent.server import serve
+from nodeagent.tiers.memory import wipe_freed
 
 DEFAULT_TIERS = ("hbm=64MiB", "pinned=64MiB", "dram=256MiB", "ssd=1GiB", "remote=1GiB")
 
@@ -112,6 +113,7 @@ def _join(home: Home, args: argparse.Namespace) -> int:
 
 def _run(home: Home, args: argparse.Namespace) -> int:
     begin_log()
+    wipe_freed()
     agent, began, why = Agent(home), time.monotonic(), "it was told to"
     say = logging.getLogger("nodeagent").info
     say(begun(agent.config))

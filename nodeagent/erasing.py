@@ -5,7 +5,6 @@ is waited for; after the order's deadline `force` may break in. What is found is
 that an erase that is killed ends with the same receipt. Works in slices under the pool's lock.
 """
 
-import ctypes
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,9 +22,9 @@ from nodeagent.pool import Pool
 from nodeagent.runs import Copy, Run, Space
 from nodeagent.targets import Targets, pieces
 from nodeagent.tiers.base import BlockRefused, LeaseOver, Look, RunMeta, TierDown, TierFull, TierReset, content, seal
-from nodeagent.tiers.memory import MemoryTier
+from nodeagent.tiers.memory import MemoryTier, give_back
 
-SLICE_BYTES, SLICE_RUNS = 2**20, 128
+SLICE_BYTES, SLICE_RUNS = 2**20, 512
 """Erased at once while the lock is held: bytes where it is memory, objects where it is a medium."""
 RATE_SECONDS = 0.25
 """What goes within this time is one slice where a rate is given."""
@@ -87,7 +86,7 @@ class Erasing:
                     break
         if self._slots is not None:
             self.look.passed(self._slots.unused)
-        _give_back()
+        give_back()
 
     @contextmanager
     def _closed(self) -> Iterator[None]:
@@ -241,11 +240,7 @@ class Erasing:
         """Erases what lies there without being in the index; True if there was anything."""
         with self._pool.lock:
             placed = self._placed()
-        found = [
-            x
-            for x in self._store.lying()
-            if x.place not in placed and (x.meta is None or self._targets.meant(x.meta) is not None)
-        ]
+        found = [x for x in self._store.lying(placed) if x.meta is None or self._targets.meant(x.meta) is not None]
         scoured = 0
         for at in range(0, len(found), SLICE_RUNS):
             self._job.check()
@@ -320,10 +315,3 @@ def _keys(meta: RunMeta, marks: list[bool]) -> list[bytes]:
 def _sealed(meta: RunMeta, contents: list[bytes]) -> bytes:
     parts = iter(contents)
     return seal(meta, lambda key: next(parts))
-
-
-def _give_back() -> None:
-    """Pages that the allocator keeps of buffers that blocks went through are given back to the system."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

@@ -137,7 +137,7 @@ class Orders:
         for run, marks in meant:
             look.saw(run.keys, clean=False)
             yield sum(marks), sum(marks) * run.meta.block_bytes
-        strays = [x.place for x in store.lying() if x.place not in used]
+        strays = [x.place for x in store.lying(used)]
         with pool.lock:  # some may have come or gone meanwhile
             now = {slot for r in pool.runs.values() if tier in r.copies for slot in r.copies[tier].place}
             dirty = store.remains([slot for slot in strays if slot not in now])

@@ -7,7 +7,7 @@ expects before anything is used. Called by `nodeagent.pool`; every tier passes t
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -168,10 +168,10 @@ class TierStore(Protocol):
         """
         ...
 
-    def lying(self) -> Iterator[Lying]:
+    def lying(self, without: Collection[Any] = ()) -> Iterator[Lying]:
         """Everything on the medium, found by looking at the medium alone. What changes meanwhile may be left out.
 
-        Of memory: each slot that holds anything but zeros, by its number.
+        Places in `without` are passed over. Of memory: each slot that holds anything but zeros, by its number.
 
         Raises:
             TierDown, TierReset.

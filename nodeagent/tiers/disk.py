@@ -2,12 +2,13 @@
 
 Order of a write: value into the key file, file under a temporary name, fsync, rename, fsync of the directory. Order of
 a free: value destroyed, file removed. So after a kill at any moment an object either is whole or cannot be read, and
-`stored` removes what cannot. An erase is a free that looks afterwards: value, name and listing.
+`stored` removes what cannot. An erase is a free that looks afterwards.
 """
 
+import contextlib
 import errno
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -84,50 +85,57 @@ class DiskTier:
         """Destroys values and files; what is read back of the values."""
         read = self._keys.destroy(names)
         for name in names:
-            self._path(name).unlink(missing_ok=True)
-            self._path(name).with_suffix(".tmp").unlink(missing_ok=True)
+            for file in self._files(name):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(file)
         return read
 
     def erase(self, runs: Sequence[tuple[RunMeta, bytes]], look: Look) -> None:
-        """Destroys values and files, then looks for both: in the key file, by name and in the directory's listing."""
+        """Destroys values and files, then looks for both: in the key file and by name."""
         self.scour([place for _, place in runs], look)
         self.used_bytes -= sum(meta.size_bytes for meta, _ in runs)
 
     def scour(self, places: Sequence[bytes | str], look: Look) -> None:
         """Destroys objects (by name) and other files of the directory (by file name), and looks for them."""
         names = [p for p in places if isinstance(p, bytes)]
-        others = [self._dir / Path(p).name for p in places if isinstance(p, str)]
+        others = [self._other(p) for p in places if isinstance(p, str)]
         read = self._remove(names)
-        for path in others:
-            path.unlink(missing_ok=True)
+        for file in others:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(file)
         self._sync_directory()
-        listed = {entry.name for entry in os.scandir(self._dir)}
-        paths = [self._path(name) for name in names]
-        for path, value in zip([*paths, *others], [*read, *[b""] * len(others)], strict=True):
-            gone = not path.exists() and path.name not in listed and path.with_suffix(".tmp").name not in listed
-            look.saw(path.name.encode() + bytes([gone]) + value, clean=gone and value in (b"", BLANK))
+        for name, value in zip(names, read, strict=True):
+            gone = not any(map(os.path.lexists, self._files(name)))
+            look.saw(name + bytes([gone]) + value, clean=gone and value in (b"", BLANK))
+        for file in others:
+            look.saw(file.encode(), clean=not os.path.lexists(file))
 
     def remains(self, places: Sequence[bytes | str]) -> list[bytes | str]:
         """Objects and files that are there now."""
-        return [p for p in places if (self._path(p) if isinstance(p, bytes) else self._dir / Path(p).name).exists()]
+        return [p for p in places if os.path.lexists(self._files(p)[0] if isinstance(p, bytes) else self._other(p))]
 
-    def lying(self) -> Iterator[Lying]:
+    def lying(self, without: Collection[object] = ()) -> Iterator[Lying]:
         """Each file of the directory: objects by name, others by file name, and what their headers say."""
         for entry in os.scandir(self._dir):
-            path = Path(entry.path)
+            place = _name_of(entry.name) or entry.name
+            if place in without:
+                continue
             try:
-                name = bytes.fromhex(path.stem)
-            except ValueError:
-                name = b""
-            try:
-                with path.open("rb") as f:
+                with open(entry.path, "rb") as f:
                     meta = object_parse(f.read(_HEAD_BYTES)).meta
             except FileNotFoundError:  # it went while we looked
                 continue
             except (OSError, BlockRefused):
                 meta = None
-            ours = path.suffix == OBJECT_SUFFIX and len(name) == ID_BYTES and path.name == self._path(name).name
-            yield Lying(meta, name if ours else path.name)
+            yield Lying(meta, place)
+
+    def _files(self, name: bytes) -> tuple[str, str]:
+        """Where an object is, and where it was while it was written."""
+        path = f"{self._dir}/{name.hex()}"
+        return path + OBJECT_SUFFIX, path + ".tmp"
+
+    def _other(self, file: str) -> str:
+        return f"{self._dir}/{Path(file).name}"
 
     def stored(self) -> Iterable[Stored]:
         """What is whole, parents before children where depth tells; what is not is removed."""
@@ -165,3 +173,13 @@ class DiskTier:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def _name_of(file: str) -> bytes | None:
+    """The object whose file it is; None if it is no object's."""
+    stem, _, suffix = file.rpartition(".")
+    try:
+        name = bytes.fromhex(stem)
+    except ValueError:
+        return None
+    return name if "." + suffix == OBJECT_SUFFIX and len(name) == ID_BYTES and stem == name.hex() else None

@@ -11,11 +11,12 @@ import ctypes
 import mmap
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from kvcore.blocks import Tier
 from nodeagent.tiers.base import DONE_AT, Look, Lying, RunMeta, Stored, TierFull, verify
 
+_M_PERTURB, _WIPED = -6, 0x55
 LOOK_BYTES = 2**20
 """Read at once when the arena is looked through."""
 
@@ -128,7 +129,7 @@ class MemoryTier:
         """Slots without a block."""
         return self._slots - self.used_bytes // self._slot
 
-    def lying(self) -> Iterator[Lying]:
+    def lying(self, without: Collection[int] = ()) -> Iterator[Lying]:
         """Each slot that is not all zeros, in order."""
         slot = self._slot
         step = max(LOOK_BYTES // slot, 1)
@@ -138,8 +139,8 @@ class MemoryTier:
             if part == zeros[: len(part)]:
                 continue
             for at in range(0, len(part), slot):
-                if part[at : at + slot] != self._zeros:
-                    yield Lying(None, first + at // slot)
+                if (number := first + at // slot) not in without and part[at : at + slot] != self._zeros:
+                    yield Lying(None, number)
 
     def remains(self, places: Sequence[int]) -> list[int]:
         """Slots that are not all zeros now."""
@@ -161,6 +162,22 @@ class MemoryTier:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def wipe_freed() -> bool:
+    """Whether the allocator overwrites what is freed from now on: buffers that blocks went through leave no copy.
+
+    For the whole process. Only glibc can; of blocks below 512 bytes Python keeps the memory itself.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and bool(mallopt(_M_PERTURB, _WIPED))
+
+
+def give_back() -> None:
+    """Pages that the allocator keeps free are the system's again."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _memory_file(label: str, size: int) -> int:

@@ -5,7 +5,7 @@ reset of this owner alone. Several agents may share a server; each has its own p
 """
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import valkey
@@ -126,13 +126,13 @@ class ValkeyTier:
         answers = self._run([("EXISTS", self._prefix + place) for place in places])
         return [place for place, there in zip(places, answers, strict=True) if there]
 
-    def lying(self) -> Iterator[Lying]:
+    def lying(self, without: Collection[object] = ()) -> Iterator[Lying]:
         """Each object under our prefix, also of earlier lives of the agent, and what its header says."""
-        return self.lying_of(self._prefix)
+        return self.lying_of(self._prefix, without)
 
-    def lying_of(self, prefix: bytes) -> Iterator[Lying]:
+    def lying_of(self, prefix: bytes, without: Collection[object] = ()) -> Iterator[Lying]:
         """The same for a prefix that may be another node's."""
-        names = [k[len(prefix) :] for k in _scan(self._client, prefix)]
+        names = [name for k in _scan(self._client, prefix) if (name := k[len(prefix) :]) not in without]
         for at in range(0, len(names), _HEADS):
             part = names[at : at + _HEADS]
             heads = self._run([("GETRANGE", prefix + n, 0, _HEAD_BYTES) for n in part])

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -95,3 +97,37 @@ def test_without_memory_files_an_anonymous_mapping_does(monkeypatch):
     assert (look.sampled, look.clean) == (2, 2)
     assert list(arena.lying()) == []
     arena.close()
+
+
+LEFT = """
+import os, sys
+from nodeagent.tiers.memory import give_back, wipe_freed
+able = wipe_freed()
+first, second = b"canary of a bl", b"ock that was freed"
+buffers = [(first + second) * 64 for _ in range(200)]
+keep = [os.urandom(1000) for _ in range(200)]
+del buffers
+give_back()
+found = 0
+with open("/proc/self/mem", "rb", 0) as memory, open("/proc/self/maps") as maps:
+    for line in maps:
+        ends, rights = line.split()[:2]
+        if "w" not in rights:
+            continue
+        start, end = (int(x, 16) for x in ends.split("-"))
+        try:
+            memory.seek(start)
+            view = memory.read(min(end - start, 1 << 26))
+        except (OSError, ValueError):
+            continue
+        found += view.count(first + second) - view.count(b"x" + first + second)
+        del view
+print(able, found)
+"""
+
+
+def test_what_is_freed_is_overwritten_where_the_allocator_can():
+    """In a process of its own, because it is for the whole process."""
+    done = subprocess.run([sys.executable, "-c", LEFT], check=True, capture_output=True, text=True, timeout=60)
+    able, found = done.stdout.split()
+    assert able == "False" or int(found) <= 3, found  # what looks for it holds it, too
