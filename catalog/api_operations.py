@@ -125,7 +125,8 @@ class Operations(APIView):
             return [found[row.id] for row in rows if row.id in found]
 
         return page_of(
-            LISTED, request, name=f"operations.{state}", filters={"state": state}, views=whole,
+            LISTED, request, name=f"operations.{state}", views=whole,
+            filters={"open_": state == "open", "outcome": "" if state == "open" else state},
             item=lambda one: views.operation_view(one, now=now, whole=False),
         )  # fmt: skip
 

@@ -23,12 +23,10 @@ from kvcore.risk import friction
 PLAIN = ("id", "kind", "trigger", "paused", "created_at", "requested_by", "selector", "generation")
 
 
-def operations(state: str = "") -> QuerySet[Operation]:
-    """Those that the current plane shows; `state` open, or an outcome. Index: of the key."""
-    found = Operation.objects.all()
-    if state == "open":
-        return found.filter(concluded_at=None)
-    return found.filter(outcome=state) if state else found
+def operations(open_: bool = False, outcome: Any = "") -> QuerySet[Operation]:
+    """Those that the current plane shows: all, open ones, or those that ended so. Index: of the key."""
+    found = Operation.objects.filter(concluded_at=None) if open_ else Operation.objects.all()
+    return found.filter(outcome=outcome) if outcome != "" else found
 
 
 def operation_view(operation: Operation, *, now: datetime, whole: bool = True) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from kvconsole.infra.access import FLEET_PLANE
 from routing.models import IndexLease
 
 
@@ -12,4 +13,4 @@ def fence_in_force(*, seq: int, now: datetime) -> bool:
 
 def routers_behind(*, seq: int, now: datetime) -> int:
     """How many processes may still answer look-ups without the fence at `seq`. Named in settings for the catalog."""
-    return IndexLease.objects.filter(until__gt=now, fence_seq__lt=seq).count()
+    return IndexLease.objects.using(FLEET_PLANE).filter(until__gt=now, fence_seq__lt=seq).count()

@@ -28,7 +28,7 @@ def test_plans_and_operations_are_as_described(settings):
     whole = operation_view(operation, now=now)
     assert set(whole) == set(forms.OperationOut().fields)
     assert {c["type"] for c in whole["conditions"]} >= {"Approved", "Fenced", "Unroutable", "Erased", "Verified"}
-    assert list(operations("open")) == [operation]
+    assert list(operations(open_=True)) == [operation]
     operation.concluded_at, operation.outcome = now, "stopped"
     assert set(operation_view(operation, now=now, whole=False)) == set(forms.OperationOut().fields)
     assert set(forms.STATES) == set(State)

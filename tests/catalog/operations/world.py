@@ -13,6 +13,7 @@ from catalog.operations.engine import reconcile
 from catalog.services import node_create, node_enrol
 from kvconsole.infra.access import Principal
 from kvcore.erasure import objects_root
+from kvcore.events import Add
 from kvcore.messages import PROTOCOL, Command, Receipt, open_command, receipt_hash, seal
 from tests.catalog.farnode import FarNode
 from tests.catalog.ingest.rig import BYTES, TOKENS, Rig, Sim, add, superuser
@@ -31,6 +32,7 @@ class Eraser(FarNode):
     def __init__(self):
         super().__init__()
         self.prev, self.held, self.orders, self.receipts, self.sim = FIRST, {}, [], {}, None
+        self.here = True
 
     def answer(self, http, envelope):
         if self.mood == "off":
@@ -53,9 +55,9 @@ class Eraser(FarNode):
         tier = command.args.get("tier", "")
         if command.kind == "erase":
             blocks = self.held.get(tier, 0)
-            left = 2 if self.mood == "leased" and not command.args["force"] else 0
+            left = min(blocks, 2) if self.mood == "leased" and not command.args["force"] else 0
             outcome = "partial" if left else "done"
-            gone = blocks - left if blocks else 0
+            gone = blocks - left
             if self.mood != "lies":
                 self.held[tier] = left
             detail = {
@@ -126,7 +128,8 @@ class World:
         side.held[tier] = side.held.get(tier, 0) + len(numbers)
 
     def heard(self, side, state="ready"):
-        ago = 60 if state == "lost" else 0
+        side.here = state != "lost"
+        ago = 0 if side.here else 60
         self.cx.execute(
             "UPDATE catalog_node SET state = %s, last_heard_at = now() - %s * interval '1 second' WHERE id = %s",
             (state, ago, side.sim.node),
@@ -137,8 +140,12 @@ class World:
         self.heard(side)
         self.rig.folder.nodes.dirty = True
         self.rig.tick(1.0)
-        for page in side.sim.inventory():
-            self.rig.send(side.sim.node, page)
+        (page,) = side.sim.inventory()
+        items = [
+            msgspec.Raw(msgspec.msgpack.encode(msgspec.structs.replace(item, bytes=BYTES * TOKENS)))
+            for item in (msgspec.msgpack.decode(raw, type=Add) for raw in page.items)
+        ]
+        self.rig.send(side.sim.node, msgspec.structs.replace(page, items=items))
 
     def acknowledged(self):
         """All nodes have applied all fences."""
@@ -162,6 +169,9 @@ class World:
         """The engine, the sealer and the writer, in turns, until nothing more comes of it; the outcome."""
         for _ in range(rounds):
             self.sealed()
+            for side in self.nodes:
+                if side.here:
+                    self.heard(side)
             found = reconcile(operation_id=operation.id, holder="test")
             self.rig.tick(0.6)
             operation.refresh_from_db()
