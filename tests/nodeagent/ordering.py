@@ -90,3 +90,26 @@ def fill_up(journal: Journal) -> None:
 
 def root_of(keys) -> str:
     return objects_root(object_ref(ORDER, k) for k in keys)
+
+
+def fill(rig, keys, rounds=0):
+    """Blocks of all these namespaces on every tier."""
+    for i in range(rounds or 20 // len(keys)):
+        for key in keys:
+            rig.ask(key, [i, 1000 + i])
+            rig.ask(key, [i, 1000 + i])
+        rig.settle()
+    return keys
+
+
+def canaries(rig, key):
+    """What only a block of the namespace can contain: the first 32 bytes of each, as it was made."""
+    stream = rig.engine.keystream(key)
+    return {stream.content(k)[:32] for r in rig.pool.runs.values() if r.space.ns == key.ns for k in unpack(r.keys)}
+
+
+def down(rig, to):
+    """Everything that is in `hbm` goes down to a tier."""
+    for tier in rig.pool.order[: rig.pool.order.index(to)]:
+        rig.relief.evict(tier, [(r, r.copies[tier]) for r in list(rig.pool.runs.values()) if tier in r.copies], rig.now)
+    rig.pool.teller.flush()

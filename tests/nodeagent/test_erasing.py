@@ -15,8 +15,8 @@ from nodeagent import erasing
 from nodeagent.jobs import Job, Stopped
 from nodeagent.journal import JournalFull
 from nodeagent.runs import Run
-from nodeagent.tiers.base import HEADER_BYTES, content
-from tests.nodeagent.ordering import Ordered, everything, fill_up, root_of
+from nodeagent.tiers.base import HEADER_BYTES
+from tests.nodeagent.ordering import Ordered, canaries, everything, fill, fill_up, root_of
 from tests.nodeagent.rig import SLOT, blocks
 from tests.nodeagent.test_pool import check
 
@@ -30,22 +30,6 @@ def rig(tmp_path, monkeypatch):
     rig = Ordered(tmp_path, TIERS)
     yield rig
     rig.close()
-
-
-def fill(rig, keys, rounds=0):
-    """Blocks of all these namespaces on every tier."""
-    for i in range(rounds or 20 // len(keys)):
-        for key in keys:
-            rig.ask(key, [i, 1000 + i])
-            rig.ask(key, [i, 1000 + i])
-        rig.settle()
-    return keys
-
-
-def canaries(rig, key):
-    """What only a block of the namespace can contain: the first 32 bytes of each, as it was made."""
-    stream = rig.engine.keystream(key)
-    return {stream.content(k)[:32] for r in rig.pool.runs.values() if r.space.ns == key.ns for k in unpack(r.keys)}
 
 
 @pytest.mark.parametrize("tier", LOCAL, ids=str)
@@ -221,6 +205,21 @@ def test_what_is_let_go_while_the_step_waits_is_erased_by_it(rig, monkeypatch):
     assert rig.keys(Tier.HBM, key.ns) == []
 
 
+def test_force_breaks_in_when_the_deadline_comes_while_the_step_waits(rig, monkeypatch):
+    monkeypatch.setattr(erasing, "PATIENCE_SECONDS", 20.0)
+    (key,) = fill(rig, [rig.lease()])
+    _, copy = held(rig, key)
+    command = rig.command("erase", Tier.HBM, everything(key), deadline=rig.now + 60, force=True)
+
+    class Waiting(Job):
+        def sleep(self, seconds):
+            rig.now += 40
+            super().sleep(0)
+
+    done = rig.orders.erase(command, Waiting(command, time.time))
+    assert (done.outcome, done.detail["residual"], copy.state) == ("done", ["FORCED"], BlockState.FREE)
+
+
 def test_until_when_a_request_holds_its_blocks_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(erasing, "PATIENCE_SECONDS", 0.0)
     rig = Ordered(tmp_path, TIERS, tpot_ms=100.0)
@@ -230,76 +229,6 @@ def test_until_when_a_request_holds_its_blocks_is_said(tmp_path, monkeypatch):
     assert done.code == "blocks-leased"
     assert detail.remaining.leased_until == pytest.approx(rig.now + 5.0)
     rig.close()
-
-
-# Finer than a namespace
-
-
-@pytest.mark.parametrize("tier", [Tier.HBM, Tier.SSD], ids=str)
-def test_a_shared_run_is_written_anew_without_the_erased_blocks(rig, tier):
-    key = rig.lease()
-    rig.ask(key, [1, 2, 3])
-    down(rig, tier)
-    (run,) = rig.pool.runs.values()
-    keys = unpack(run.keys)
-    gone = [keys[0], keys[5], keys[6]]
-    old = run.copies[tier].place
-    rig.drain()
-    done, detail = rig.erase(
-        tier, EraseTarget(ns=key.ns.hex(), gen_upto="2", keys=[k.hex() for k in [*gone, bytes(32)]])
-    )
-    assert (done.outcome, detail.blocks, detail.objects) == ("done", 3, 1)
-    assert detail.objects_root == root_of(gone)
-    assert [unpack(i.keys) for i in rig.items(Drop)[-1:]] == [gone]
-    assert set(rig.keys(tier, key.ns)) == set(keys) - set(gone)
-    stream = rig.engine.keystream(key)
-    for piece in rig.pool.runs.values():
-        raw = rig.pool.tiers[tier].read(piece.meta, piece.copies[tier].place)
-        for i, k in enumerate(unpack(piece.keys)):
-            assert content(piece.meta, raw, i) == stream.content(k)
-        before = keys.index(unpack(piece.keys)[0])
-        assert (piece.depth, piece.meta.parent) == (before, keys[before - 1])
-    assert keys[5] not in rig.raw(tier)  # the others are named as parents of what stays
-    assert tier is Tier.HBM or not (rig.media.ssd_dir / f"{old.hex()}.kvo").exists()
-    check(rig)
-    assert rig.ask(key, [1, 2, 3]).hit_tokens == 0  # its head is gone
-    check(rig)
-
-
-def down(rig, to):
-    """Everything that is in `hbm` goes down to a tier."""
-    for tier in rig.pool.order[: rig.pool.order.index(to)]:
-        rig.relief.evict(tier, [(r, r.copies[tier]) for r in list(rig.pool.runs.values()) if tier in r.copies], rig.now)
-    rig.pool.teller.flush()
-
-
-def test_a_run_that_is_on_another_tier_too_goes_as_a_whole_here(rig):
-    key = rig.lease()
-    rig.ask(key, [1])
-    down(rig, Tier.SSD)
-    rig.ask(key, [1])
-    (run,) = rig.pool.runs.values()
-    assert set(run.copies) == {Tier.HBM, Tier.SSD}
-    target = EraseTarget(ns=key.ns.hex(), gen_upto="2", keys=[unpack(run.keys)[1].hex()])
-    _, detail = rig.erase(Tier.HBM, target)
-    assert detail.blocks == 1
-    assert rig.keys(Tier.HBM, key.ns) == []
-    _, detail = rig.erase(Tier.SSD, target, step="s2")
-    assert detail.blocks == 1
-    assert len(rig.keys(Tier.SSD, key.ns)) == 3
-    check(rig)
-
-
-def test_without_a_lease_nothing_can_be_written_anew_and_all_of_the_object_goes(rig):
-    key = rig.lease()
-    rig.ask(key, [1])
-    down(rig, Tier.SSD)
-    (run,) = rig.pool.runs.values()
-    rig.now += 1000
-    _, detail = rig.erase(Tier.SSD, EraseTarget(ns=key.ns.hex(), gen_upto="2", keys=[unpack(run.keys)[0].hex()]))
-    assert detail.blocks == 1
-    assert rig.keys(Tier.SSD, key.ns) == []
-    check(rig)
 
 
 # What comes meanwhile

@@ -9,9 +9,8 @@ from kvconsole.embedded import Valkey
 from kvcore.blocks import Tier
 from nodeagent import erasing
 from tests.nodeagent.farside import pool_holds
-from tests.nodeagent.ordering import Ordered, everything
+from tests.nodeagent.ordering import Ordered, everything, fill
 from tests.nodeagent.rig import blocks
-from tests.nodeagent.test_erasing import fill
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +98,17 @@ def test_a_store_that_does_not_answer_fails_the_step_and_its_objects_cannot_be_r
     done, detail = far.erase(Tier.REMOTE, everything(key), step="s3")  # a new life, which holds nothing
     assert (done.outcome, objects(far)) == ("done", {})
     assert detail.stream_pos.boot == far.media.remote.boot
+
+
+def test_a_new_life_of_the_store_in_the_middle_is_a_reset_and_nothing_of_the_old_one_is_left(far, store):
+    (key,) = fill(far, [far.lease()])
+    far.drain()
+    boot = far.pool.outboxes[Tier.REMOTE].boot
+    store.stop()
+    store.start()
+    done, detail = far.erase(Tier.REMOTE, everything(key))
+    assert done.outcome == "done"
+    assert detail.stream_pos.boot == far.media.remote.boot != boot
+    assert far.keys(Tier.REMOTE, key.ns) == []
+    far.places["remote"].clear()  # what a reset does at the console
+    assert far.folded("remote") == pool_holds(far.pool, "remote") == set()

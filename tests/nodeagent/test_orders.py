@@ -17,9 +17,8 @@ from nodeagent.jobs import Job
 from nodeagent.journal import JournalFull
 from nodeagent.orders import medium_of
 from nodeagent.tiers.base import LeaseOver
-from tests.nodeagent.ordering import Ordered, everything, fill_up
+from tests.nodeagent.ordering import Ordered, down, everything, fill, fill_up
 from tests.nodeagent.rig import blocks
-from tests.nodeagent.test_erasing import down, fill
 from tests.nodeagent.test_pool import check
 
 SHM = Path("/dev/shm")

@@ -22,9 +22,8 @@ from nodeagent.__main__ import main
 from nodeagent.config import Home
 from nodeagent.jobs import Job
 from nodeagent.probe import ProbeArgs, Prober, arenas, chunks, count, media
-from tests.nodeagent.ordering import Ordered, everything
+from tests.nodeagent.ordering import Ordered, canaries, everything, fill
 from tests.nodeagent.rig import blocks
-from tests.nodeagent.test_erasing import canaries, fill
 from tests.nodeagent.test_main import CLONE
 
 TIERS = {"hbm": blocks(20), "pinned": blocks(24), "dram": blocks(24), "ssd": blocks(200)}
