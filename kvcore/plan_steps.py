@@ -223,8 +223,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def contradicted(self) -> bool:
-        """Whether the last receipt of a kind does not agree with what else was seen."""
-        return any(steps[-1].bad for steps in self.ended.values() if steps)
+        """Whether the last receipt of something that is repeated until it is good does not agree with what was seen."""
+        return any(self.ended[kind][-1].bad for kind in ("erase", "verify", "shred") if self.ended[kind])
 
 
 def standings(observed: Observed) -> list[Standing]:

@@ -752,7 +752,7 @@ def receipts_of(body: Any) -> dict[str, Any]:  # by their hashes: each signed by
         need(good, "signature", f"of node {said['node']}", index=index, field="receipts")
         digest = hashlib.sha256(raw).digest()
         found[digest.hex()] = said
-        links.add((said["node"], said["prev"]))
+        links.add((one["key"], said["prev"]))
         run.append(hashlib.sha256(b"\0" + digest).digest())
     need(len(links) == len(body["receipts"]), "receipt-forked", "two follow on the same one", field="receipts")
     need(run.root(len(found), []).hex() == body["receipts_root"], "root", "of others", field="receipts_root")

@@ -59,6 +59,7 @@ def copies(seen: Seen, found: Counted, *, unroutable: bool, keys_gone: bool) -> 
     """A row of the certificate for every place that could be asked or was believed to hold something."""
     believed, rows = _believed(seen.operation), []
     engines = dict(Node.objects.using(FLEET_PLANE).values_list("id", "engine"))
+    doubted = {step.owner for step in seen.observed.steps if step.bad}
     for owner in seen.observed.owners:
         place, kinds = seen.places[owner.owner], found.get(owner.owner, {})
         steps = [step.total_blocks for some in kinds.values() for step in some]
@@ -73,6 +74,7 @@ def copies(seen: Seen, found: Counted, *, unroutable: bool, keys_gone: bool) -> 
             held=seen.intent.held,
             reachable=not place.retired and (place.reachable or "verify" in kinds),
             gap=place.gap,
+            contradicted=owner.owner in doubted,
             believed=known,
             encrypted=place.encrypted,
             emulated=place.emulated,

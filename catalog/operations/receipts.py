@@ -142,20 +142,24 @@ def receipt_of(row: Step) -> Receipt:
 
 
 def _forks(pairs: Sequence[tuple[Step, Answered]]) -> set[str]:
-    """Hashes of receipts that follow a receipt which another one follows too: their node has two histories."""
-    by_node: dict[UUID, dict[str, set[str]]] = {}
+    """Hashes of receipts that follow a receipt which another one follows too: their node has two histories.
+
+    A node that is enrolled anew has a new key, and begins again.
+    """
+    by_node: dict[UUID, dict[tuple[str, str], set[str]]] = {}
     for row, answer in pairs:
-        if row.node is not None and answer.receipt.prev.strip("0"):  # a node that is enrolled anew begins again
-            by_node.setdefault(row.node, {}).setdefault(answer.receipt.prev, set()).add(answer.hash)
+        if row.node is not None:
+            place = answer.envelope.key, answer.receipt.prev
+            by_node.setdefault(row.node, {}).setdefault(place, set()).add(answer.hash)
     found: set[str] = set()
     with connections[plane()].cursor() as cursor:
         for node, after in by_node.items():
             query = named("catalog", "operations.sql")["receipts_after"]
-            cursor.execute(query, {"node": node, "prev": list(after)})
-            known: dict[str, set[str]] = {}
-            for prev, hash_ in cursor.fetchall():
-                known.setdefault(prev, set()).add(hash_)
-            for prev, hashes in after.items():
-                if len((known.get(prev, set()) | hashes) - {""}) > 1:
+            cursor.execute(query, {"node": node, "prev": [prev for _, prev in after]})
+            known: dict[tuple[str, str], set[str]] = {}
+            for key, prev, hash_ in cursor.fetchall():
+                known.setdefault((key, prev), set()).add(hash_)
+            for place, hashes in after.items():
+                if len((known.get(place, set()) | hashes) - {""}) > 1:
                     found |= hashes
     return found

@@ -64,9 +64,11 @@ RETURNING s.id, s.lease_token, s.tries
 
 -- name: receipts_after
 -- Receipts of a node that follow one of these: a chain that forks is no chain. Indexes: catalog_step_node, of nodes.
-SELECT receipt_prev, receipt_hash FROM catalog_step WHERE node = %(node)s AND receipt_prev = ANY(%(prev)s)
+SELECT receipt ->> 'key', receipt_prev, receipt_hash FROM catalog_step
+ WHERE node = %(node)s AND receipt_prev = ANY(%(prev)s)
 UNION ALL
-SELECT receipt_prev, receipt_hash FROM catalog_nodecommand WHERE node_id = %(node)s AND receipt_prev = ANY(%(prev)s)
+SELECT receipt ->> 'key', receipt_prev, receipt_hash FROM catalog_nodecommand
+ WHERE node_id = %(node)s AND receipt_prev = ANY(%(prev)s)
 
 -- name: purges_due
 -- What the writer of a shard has to take out of the catalog, with up to where each source must have been heard first.

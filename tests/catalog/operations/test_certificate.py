@@ -7,8 +7,8 @@ import pytest
 from audit import signing
 from audit.certifying import certificate_of_operation
 from audit.verifier import kvc_verify
+from catalog.models import Step
 from catalog.operations.certificate import certificate_text
-from catalog.operations.engine import reconcile
 from tests.catalog.operations.world import asked
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
@@ -30,7 +30,7 @@ def held(world):
 
 
 def test_the_verifier_agrees_and_finds_its_order_in_the_log(world, tmp_path):
-    first, second = held(world)
+    first, _ = held(world)
     first.mood = "leased"
     operation = asked(world)
     world.acknowledged()
@@ -50,9 +50,10 @@ def test_a_node_that_contradicted_itself_is_said_to_the_end(world, tmp_path, mon
     first, _ = held(world)
     operation = asked(world)
     world.acknowledged()
-    world.sealed()
     first.mood = "forks"
-    reconcile(operation_id=operation.id, holder="test")
+    world.go_on(operation, rounds=2)
+    codes = Step.objects.filter(operation=operation.id).values_list("code", flat=True)
+    assert "contradicted:receipt-chain-forked" in set(codes)
     first.mood = "well"
     assert world.go_on(operation, rounds=12) == "completed_with_exceptions"
     found = verdict(tmp_path / "certificate.json", operation)
