@@ -65,8 +65,9 @@ class Targets:
             return None
         if any(t.keys is None for t in found):
             return [True] * meta.blocks
-        wanted = frozenset[bytes]().union(*(t.keys or () for t in found))
-        marks = [meta.keys[at : at + KEY_BYTES] in wanted for at in range(0, len(meta.keys), KEY_BYTES)]
+        wanted = [t.keys for t in found if t.keys]  # not put together: there may be a million keys
+        keys = [meta.keys[at : at + KEY_BYTES] for at in range(0, len(meta.keys), KEY_BYTES)]
+        marks = [any(key in one for one in wanted) for key in keys]
         return marks if any(marks) else None
 
     def upto(self) -> list[tuple[bytes, int]]:
