@@ -126,12 +126,10 @@ def test_two_receipts_after_one_are_two_histories(world, two):
     _, first, _ = two
     operation = asked(world)
     world.acknowledged()
-    world.sealed()
-    reconcile(operation_id=operation.id, holder="test")
     first.mood = "forks"
     world.go_on(operation, rounds=2)
     codes = set(Step.objects.filter(operation=operation.id, node=first.sim.node).values_list("code", flat=True))
-    assert codes == {"", "contradicted:receipt-chain-forked"}
+    assert "contradicted:receipt-chain-forked" in codes
 
 
 def test_leased_blocks_are_waited_for_and_then_taken(world, two):
