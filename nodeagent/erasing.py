@@ -64,6 +64,7 @@ class Erasing:
             Stopped, JournalFull: what was destroyed is written down.
         """
         self._journal.continues(self._step, self._family)
+        cleared = self._cleared() if self._store.persistent else []
         with self._closed():
             while True:
                 before = self.look.sampled, self.look.clean
@@ -86,7 +87,30 @@ class Erasing:
                     break
         if self._slots is not None:
             self.look.passed(self._slots.unused)
+        elif cleared:
+            self._look_for(cleared)
         give_back()
+
+    def _cleared(self) -> list[bytes]:
+        """What was erased when this node returned, because the fence was there before the order, is this step's."""
+        going = []
+        for x in self._journal.cleared(self._tier.value):
+            meta = RunMeta(x.ns, x.gen, x.group, 0, None, x.keys, 0, 0, x.block_bytes)
+            if (marks := self._targets.meant(meta)) is not None:
+                going.append((x.place, meta, marks))
+        self._note(going)
+        places = [place for place, _, _ in going]
+        if places:
+            self._journal.forget_cleared(self._tier.value, places)
+        return places
+
+    def _look_for(self, places: list[bytes]) -> None:
+        try:
+            there = set(self._store.remains(places))
+        except (TierDown, TierReset):  # nothing is said of what was not seen
+            return
+        for place in places:
+            self.look.saw(place, clean=place not in there)
 
     @contextmanager
     def _closed(self) -> Iterator[None]:

@@ -37,14 +37,38 @@ CREATE TABLE IF NOT EXISTS found (
     PRIMARY KEY (step, place)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS found_family ON found (family);
+CREATE TABLE IF NOT EXISTS cleared (
+    tier  TEXT NOT NULL,
+    place BLOB NOT NULL,      -- the object's name
+    ns    BLOB NOT NULL,
+    gen   TEXT NOT NULL,
+    grp   INTEGER NOT NULL,
+    keys  BLOB NOT NULL,
+    bytes INTEGER NOT NULL,   -- of a block
+    at    REAL NOT NULL,
+    PRIMARY KEY (tier, place)
+) STRICT, WITHOUT ROWID;
 """
 FIRST = "0" * 64
 """`prev` of a node's first receipt."""
 REF_BYTES = 32
+CLEARED_SECONDS = 30 * 86_400.0
+"""How long what a return cleared waits for an order that names it."""
 
 
 class JournalFull(Exception):
     """The journal could not be written. What was to be written down first was not done."""
+
+
+class Cleared(NamedTuple):
+    """An object that was fenced when it was found again. `keys` is packed, `block_bytes` of one block."""
+
+    place: bytes
+    ns: bytes
+    gen: int
+    group: int
+    keys: bytes
+    block_bytes: int
 
 
 class Found(NamedTuple):
@@ -149,6 +173,29 @@ class Journal:
         with self._lock:
             rows = self._db.execute("SELECT place, bytes, refs FROM found WHERE step = ? ORDER BY place", (step,))
             return [Found(*row) for row in rows]
+
+    # What a return cleared
+
+    def note_cleared(self, tier: str, objects: Iterable[Cleared], now: float) -> None:
+        """Durably: these were fenced when they were found again, and are going to be erased; what is old is forgotten.
+
+        No order is at hand then; the one that comes for them names them in its receipt (`cleared`).
+        """
+        rows = [(tier, x.place, x.ns, str(x.gen), x.group, x.keys, x.block_bytes, now) for x in objects]
+        with self._writing() as db:
+            db.execute("DELETE FROM cleared WHERE at < ?", (now - CLEARED_SECONDS,))
+            db.executemany("INSERT OR IGNORE INTO cleared VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def cleared(self, tier: str) -> list[Cleared]:
+        """What was cleared on the tier and is in no receipt yet."""
+        with self._lock:
+            rows = self._db.execute("SELECT place, ns, gen, grp, keys, bytes FROM cleared WHERE tier = ?", (tier,))
+            return [Cleared(place, ns, int(gen), *rest) for place, ns, gen, *rest in rows]
+
+    def forget_cleared(self, tier: str, places: Iterable[bytes]) -> None:
+        """These are noted for a step now."""
+        with self._writing() as db:
+            db.executemany("DELETE FROM cleared WHERE tier = ? AND place = ?", [(tier, place) for place in places])
 
     # Fences
 

@@ -48,7 +48,7 @@ class Media:
         for box in self.outboxes:
             box.lister = Listing(self.pool, [n for n in names if boxes[n] is box])
         self._remote_box = remote_box
-        self.opened = False
+        self.opened = self._heard = False
         """What outlived the last process was found again; before that nothing of it is served or told."""
 
     def _store(self, name: Tier, home: Home, config: Config, ring: KeyRing) -> TierStore:
@@ -70,7 +70,7 @@ class Media:
         What is fenced by then is erased and never told: so the fences of the journal and those that the console has
         raised meanwhile have to be known before.
         """
-        pool, self.opened = self.pool, True
+        pool, self._heard = self.pool, True
         with pool.lock:
             if Tier.SSD in pool.tiers:
                 pool.adopt(Tier.SSD, now)
@@ -78,11 +78,12 @@ class Media:
             if reached:
                 placed = {c.place for r in pool.runs.values() for t, c in r.copies.items() if t not in VOLATILE}
                 self.keys.destroy(sorted(self.keys.names() - placed))
+        self.opened = True
 
     def probe(self, now: float) -> bool:
         """Whether the remote store answers; a new life of it is taken note of. At most one try per pause."""
         pool = self.pool
-        if self.remote is None or not self.opened or not pool.up(Tier.REMOTE, now):
+        if self.remote is None or not self._heard or not pool.up(Tier.REMOTE, now):
             return False
         try:
             self.remote.probe()

@@ -4,6 +4,7 @@ Each gives the detail of a receipt. What it says was done is what was read back,
 `executor` through `agent`; the work of an erase is in `erasing`.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,11 +18,11 @@ from kvcore.receipts import EraseArgs, Medium, Readback, ShreddedDetail, StreamP
 from nodeagent.engines.reference import ReferenceEngine
 from nodeagent.erasing import Erasing
 from nodeagent.jobs import Done, Job
-from nodeagent.journal import Journal, JournalFull
+from nodeagent.journal import Cleared, Journal, JournalFull
 from nodeagent.keys import KeyRing
 from nodeagent.media import Media
 from nodeagent.targets import Malformed, Targets, arguments
-from nodeagent.tiers.base import Look, TierDown, TierReset
+from nodeagent.tiers.base import Look, Stored, TierDown, TierReset
 from nodeagent.tiers.memory import MemoryTier
 
 OPEN_SECONDS = 0.05
@@ -39,6 +40,13 @@ class Orders:
     def __init__(self, media: Media, ring: KeyRing, engine: ReferenceEngine, journal: Journal) -> None:
         self._media, self._ring, self._engine, self._journal = media, ring, engine, journal
         self._pool = media.pool
+        self._pool.on_cleared = self._cleared
+
+    def _cleared(self, tier: Tier, fenced: list[Stored]) -> None:
+        """Writes down what is erased on return, so that the order that comes for it has it in its receipt."""
+        lines = [Cleared(x.place, x.meta.ns, x.meta.gen, x.meta.group, x.meta.keys, x.meta.block_bytes) for x in fenced]
+        with contextlib.suppress(JournalFull):  # it goes all the same; then no receipt counts it
+            self._journal.note_cleared(tier.value, lines, self._pool.clock())
 
     @property
     def long(self) -> dict[str, Callable[[Command, Job], Done]]:

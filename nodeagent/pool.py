@@ -69,9 +69,8 @@ class Pool:
         self.lock = threading.RLock()
         self.tiers = {t.name: t for t in tiers}
         self.order = [t.name for t in tiers]
-        self.configs, self.outboxes, self.policy = configs, outboxes, policy
+        self.configs, self.outboxes, self.policy, self.budget = configs, outboxes, policy, budget
         self.gates = {n: Gate(t.capacity_bytes, configs[n].high, configs[n].low) for n, t in self.tiers.items()}
-        self.budget = budget
         self.queues = {n: Lines(n, policy, budget) for n in self.tiers}
         self.admission = Admission(policy)
         self.teller = Teller(outboxes)
@@ -84,6 +83,7 @@ class Pool:
         """Failed checks by code since the start."""
         self.down_until: dict[Tier, float] = {}
         self.on_reset: Callable[[Tier, str], None] = lambda tier, boot: None
+        self.on_cleared: Callable[[Tier, list[Stored]], None] = lambda tier, fenced: None
         self.relief: Room
         self.erasing: list[tuple[Tier, Callable[[Space], bool]]] = []
         """Spaces of which a tier takes nothing now."""
@@ -197,6 +197,7 @@ class Pool:
         for x in self.tiers[tier].stored():
             (fenced if self._is_fenced(x.meta.ns, x.meta.gen) else stored).append(x)
         if fenced:
+            self.on_cleared(tier, fenced)
             self.tiers[tier].erase(fenced, Look())
             self.cleared[tier] += sum(x.meta.blocks for x in fenced)
         for meta, place in stored:

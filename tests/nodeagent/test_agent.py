@@ -282,7 +282,15 @@ def test_a_node_that_returns_clears_what_was_fenced_meanwhile_before_it_tells_an
     told = far.sources["reference", 0].items[heard:]
     assert {getattr(i, "ns", other) for i in told} == {other}
     assert far.believed("reference") == held(again.inventory(), "reference") == {x for x in on_ssd if x[1] == other}
-    assert again.status()["cleared_blocks"] == {"ssd": sum(x[1] == mine for x in on_ssd)}
+    gone = {x[3] for x in on_ssd if x[1] == mine}
+    assert again.status()["cleared_blocks"] == {"ssd": len(gone)}
+    again.end()
+    again = running(home)  # the order comes late, and its receipt has what the return cleared
+    eventually(lambda: again.status()["idle"])
+    first, second = (receipt_of(order(again, far, "erase", "ssd", mine)).detail for _ in range(2))
+    assert first["objects_root"] == objects_root(object_ref("0" * 64, key) for key in gone)
+    assert (first["blocks"], second["blocks"]) == (len(gone), 0)
+    assert first["readback"]["sampled"] == first["readback"]["clean"] > 0
     again.end()
     far.fences.clear()  # a console that was restored knows of no fence
     far.min_gen[mine] = 0

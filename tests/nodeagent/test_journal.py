@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kvcore.messages import Fence
-from nodeagent.journal import FIRST, Found, Journal, JournalFull
+from nodeagent.journal import CLEARED_SECONDS, FIRST, Cleared, Found, Journal, JournalFull
 
 
 def test_a_step_is_taken_once_and_its_receipt_never_replaced(tmp_path):
@@ -77,6 +77,19 @@ def test_a_step_that_continues_another_has_what_that_one_found(tmp_path):
     assert [x.place for x in journal.found("new")] == [b"o1", b"o2"]
     assert journal.found("old") == []
     assert len(journal.found("other")) == 1
+    journal.close()
+
+
+def test_what_a_return_cleared_waits_for_its_order_and_not_for_ever(tmp_path):
+    journal = Journal(tmp_path / "j")
+    one, two = (Cleared(name, bytes(32), 2**62, 1, bytes(64), 1024) for name in (b"o1", b"o2"))
+    journal.note_cleared("ssd", [one], 1000.0)
+    journal.note_cleared("ssd", [one, two], 2000.0)
+    assert journal.cleared("ssd") == [one, two]
+    assert journal.cleared("remote") == []
+    journal.forget_cleared("ssd", [b"o2"])
+    journal.note_cleared("remote", [two], 1000.0 + CLEARED_SECONDS + 1)
+    assert (journal.cleared("ssd"), journal.cleared("remote")) == ([], [two])
     journal.close()
 
 

@@ -96,17 +96,20 @@ def test_killed_at_any_moment_the_console_ends_with_what_is_held(far, joined, st
 
 
 @pytest.mark.walk
-def test_killed_in_the_middle_of_an_erase_it_ends_with_the_same_receipt(far, joined, start):
+@pytest.mark.parametrize("fencing", [True, False], ids=["cleared on return", "found again"])
+def test_killed_in_the_middle_of_an_erase_it_ends_with_the_same_receipt(far, joined, start, fencing):
     ns, home, step = far.namespace(), joined(), str(uuid.uuid4())
     agent = start(home)
     crowd(agent, far, ns)
     keys = {x[3] for x in held(agent.inventory(), "reference") if x[0] == "ssd"}
-    slow = {"rate_bytes_per_s": len(keys) * 1104 // 20}
+    slow = {"rate_bytes_per_s": len(keys) * 1104 // 20, "fencing": fencing}
     assert order(agent, far, "erase", "ssd", ns, step=step, **slow).status_code == 202
     eventually(lambda: len({x for x in held(agent.inventory(), "reference") if x[0] == "ssd"}) < len(keys))
     agent.end(signal.SIGKILL)
     again = start(home)
-    eventually(lambda: again.status()["open_steps"] == 1)
+    eventually(lambda: again.status()["idle"])
+    assert again.status()["open_steps"] == 1
+    assert (again.status()["cleared_blocks"] != {}) is fencing
     while (answer := order(again, far, "erase", "ssd", ns, step=step)).status_code == 202:
         time.sleep(0.05)
     detail = receipt_of(answer).detail

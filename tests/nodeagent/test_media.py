@@ -177,9 +177,11 @@ def test_what_is_fenced_by_the_time_it_is_found_again_is_erased_and_never_told(t
 
 
 def test_the_remote_store_is_met_only_after_the_console_was_heard(tmp_path, store):
-    again = Rig(tmp_path, TIERS, remote_url=store.url, node=secrets.token_hex(6))
-    again.media.opened = False
-    assert not again.media.probe(again.now)
-    again.media.opened = True
-    assert again.media.probe(again.now)
-    again.close()
+    config_ = config(TIERS, remote_url=store.url, node=secrets.token_hex(6))
+    made = Media(Home(tmp_path), config_, KeyRing(), boot="boot-1")
+    assert not made.probe(0.0)
+    assert (made.remote.boot, made.opened) == ("", False)
+    made.open(0.0)
+    assert (made.remote.boot != "", made.opened) == (True, True)
+    assert made.probe(0.0)
+    made.close()
