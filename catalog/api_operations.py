@@ -7,7 +7,6 @@ from uuid import UUID
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -43,8 +42,7 @@ class Plans(APIView):
     """Plans of deletions."""
 
     @call(
-        "deletion_plans_create", body=forms.PlanIn, answer=forms.PlanOut, status=201, refusals=SELECTING,
-        rehearsal=False,
+        "deletion_plans_create", body=forms.PlanIn, answer=forms.PlanOut, status=201, refusals=SELECTING
     )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """What the selector reaches now, frozen for 15 minutes."""
@@ -82,7 +80,7 @@ class Subject(APIView):
     """What is cached of one subject of a tenant."""
 
     @call(
-        "subjects_delete", answer=forms.OperationOut, status=202,
+        "subjects_remove", answer=forms.OperationOut, status=202,
         refusals=(*STARTING, *SELECTING, "plan-needed"),
     )  # fmt: skip
     def delete(self, request: Request, slug: str, digest: str) -> Response:
@@ -191,7 +189,7 @@ class Certificate(APIView):
 
     content_negotiation_class = AsItIs
 
-    @call("certificates_get", answer=OpenApiTypes.OBJECT)
+    @call("certificates_get", answer=forms.CertificateFileOut)
     def get(self, request: Request, certificate_id: UUID) -> HttpResponseBase:
         """The certificate as a file that can be checked without this console (`kvc-verify certificate`)."""
         found = certifying.certificate_of(certificate_id)
@@ -206,7 +204,7 @@ class CertificateVerify(APIView):
     """A look at a certificate."""
 
     @call(
-        "certificates_verify", body=forms.CertificateIn, answer=forms.VerdictOut, rehearsal=False, public=True
+        "certificates_verify", body=forms.CertificateIn, answer=forms.VerdictOut, public=True
     )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """Whether this console issued it and it is whole."""

@@ -270,6 +270,23 @@ class ReceiptOut(serializers.Serializer[Any]):
     receipt = serializers.DictField()
 
 
+class OrderProofOut(serializers.Serializer[Any]):
+    """The event that ordered it, and its proof under a checkpoint."""
+
+    body = serializers.CharField()
+    proof = serializers.CharField()
+
+
+class CertificateFileOut(serializers.Serializer[Any]):
+    """A certificate as `docs/certificate.md` has it: canonical JSON, on one line. `order` null = not in the log yet."""
+
+    body = serializers.DictField()
+    format = serializers.CharField()
+    note = serializers.CharField()
+    order = OrderProofOut(allow_null=True)
+    v = serializers.IntegerField()
+
+
 class VerdictOut(serializers.Serializer[Any]):
     """What was found of a certificate. `known`: this console issued these bytes; `signature`: of its export key."""
 
