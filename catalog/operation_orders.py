@@ -18,12 +18,14 @@ from audit.approvals import approval_withdraw
 from audit.services import record
 from catalog.models import Node, Operation, OperationTarget
 from kvconsole.infra import nudge
-from kvconsole.infra.access import Principal, plane
+from kvconsole.infra.access import Principal, plane, system
 from kvconsole.infra.rest import Problem, add_codes
 from kvcore.leaf import APPROVAL
 from tenants.erasing import owned
 
 add_codes({"operation-over": (409, "The operation has ended")})
+ENGINE = system("operations")
+"""Who does what follows by itself from what somebody asked for."""
 KIND = "operation"
 """Of approvals."""
 OPERATIONS = "operations"
@@ -72,7 +74,7 @@ def order_ensure(operation: Operation, now: datetime) -> bool:
         }
         who = principal_of(locked)
         if digests - owned(digests, locked.tenant_id) or (locked.needs_approval and not locked.approval):
-            operation_conclude(locked, "failed", who, now, problem="targets-foreign")
+            operation_conclude(locked, "failed", now, problem="targets-foreign")
             return True
         order_record(locked, who)
         operation.order_event, operation.order_hash = locked.order_event, locked.order_hash
@@ -125,16 +127,14 @@ def operation_change(
     return row
 
 
-def operation_conclude(
-    operation: Operation, outcome: str, actor: Principal, now: datetime, *, problem: str = "", **told: Any
-) -> None:
+def operation_conclude(operation: Operation, outcome: str, now: datetime, *, problem: str = "", **told: Any) -> None:
     """It has ended, in the caller's transaction; on the fleet's plane."""
     operation.concluded_at, operation.outcome, operation.finalizers = now, outcome, []
     operation.problem, operation.observed_generation = problem, operation.generation
     operation.save(update_fields=["concluded_at", "outcome", "finalizers", "problem", "observed_generation"])
     body = {"state": outcome, "class": told.get("erasure"), "flags": list(told.get("flags", ())),
             "steps": told.get("steps", 0)}  # fmt: skip
-    operation_record("operation.concluded", operation, actor, body)
+    operation_record("operation.concluded", operation, ENGINE, body)
     nudge.on_commit(OPERATIONS, using=plane())
 
 

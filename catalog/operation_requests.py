@@ -288,12 +288,12 @@ def decision_apply(*, operation_id: UUID, now: datetime) -> bool:
             return False
         if not agreed or operation.stopped_at:
             outcome = "denied" if approval.state == "denied" else "stopped" if operation.stopped_at else "expired"
-            operation_conclude(operation, outcome, who, now)
+            operation_conclude(operation, outcome, now)
             return True
         try:
             return _start(operation, approval.id, who, now)
         except Problem as problem:
-            operation_conclude(operation, "expired", who, now, problem=problem.code)
+            operation_conclude(operation, "expired", now, problem=problem.code)
             return True
 
 

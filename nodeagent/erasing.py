@@ -24,7 +24,7 @@ from nodeagent.targets import Targets, pieces
 from nodeagent.tiers.base import BlockRefused, LeaseOver, Look, RunMeta, TierDown, TierFull, TierReset, content, seal
 from nodeagent.tiers.memory import MemoryTier, give_back
 
-SLICE_BYTES, SLICE_RUNS = 2**20, 512
+SLICE_BYTES, SLICE_RUNS = 2**20, 128
 """Erased at once while the lock is held: bytes where it is memory, objects where it is a medium."""
 RATE_SECONDS = 0.25
 """What goes within this time is one slice where a rate is given."""

@@ -20,9 +20,9 @@ from audit.proving import checkpoint_now, decision_of, event_body, evidence_of, 
 from audit.services import tenant_ref
 from audit.signing import NotAnswered
 from catalog.models import Node, Operation, Plan, Step
-from catalog.operation_orders import operation_conclude
+from catalog.operation_orders import ENGINE, operation_conclude
 from catalog.operations.observing import ORDER_GENERATION, Seen
-from catalog.operations.receipts import ENGINE, receipt_of
+from catalog.operations.receipts import receipt_of
 from kvconsole.infra.access import FLEET_PLANE, plane
 from kvconsole.infra.rest import Problem
 from kvcore.certificates import (
@@ -182,7 +182,7 @@ def certificate_keep(seen: Seen, body: CertificateBody, *, now: datetime) -> boo
         operation.save(update_fields=["certificate"])
         outcome = "completed_with_exceptions" if body.exceptions else "completed"
         operation_conclude(
-            operation, outcome, ENGINE, now, erasure=body.cls, flags=body.flags, steps=len(body.receipts)
+            operation, outcome, now, erasure=body.cls, flags=body.flags, steps=len(body.receipts)
         )  # fmt: skip
     return True
 

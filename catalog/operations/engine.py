@@ -17,6 +17,7 @@ from audit.proving import is_signed
 from audit.signing import NotAnswered
 from catalog.models import Operation, Step
 from catalog.operation_orders import (
+    ENGINE,
     KIND,
     OPERATIONS,
     operation_conclude,
@@ -28,7 +29,6 @@ from catalog.operation_requests import approval_ask, decision_apply, plan_of
 from catalog.operations.certificate import certificate_keep, certificate_make
 from catalog.operations.dispatching import dispatch, steps_keep
 from catalog.operations.observing import Seen, observe
-from catalog.operations.receipts import ENGINE
 from kvconsole.infra import nudge
 from kvconsole.infra.access import plane
 from kvconsole.infra.keystore import KeyStoreUnavailable
@@ -148,7 +148,7 @@ def _stop(operation: Operation, now: datetime) -> None:
         if row is None:
             return
         Step.objects.filter(operation=row.id, state="waiting").update(state="cancelled", done_at=now)
-        operation_conclude(row, "stopped", principal_of(row), now)
+        operation_conclude(row, "stopped", now)
 
 
 def _shred(seen: Seen, wishes: Sequence[StepWish], now: datetime) -> bool:

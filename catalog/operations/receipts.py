@@ -16,13 +16,13 @@ from django.db import connections, transaction
 from audit.services import record
 from catalog.agents import Answered
 from catalog.models import Operation, Step
-from kvconsole.infra.access import plane, system
+from catalog.operation_orders import ENGINE
+from kvconsole.infra.access import plane
 from kvconsole.infra.sql import named
 from kvcore.certificates import CopyReceipts, contradictions, detail_of
 from kvcore.messages import Receipt
 from kvcore.receipts import ErasedDetail, StreamPos, VerifiedDetail
 
-ENGINE = system("operations")
 STATES = frozenset({"done", "partial", "failed", "refused"})
 AGENT_SIGNED = 2
 """Flag of events that hold a node's own word."""

@@ -1,4 +1,5 @@
 import os
+import secrets
 import subprocess
 import sys
 
@@ -56,11 +57,12 @@ def test_pinned_says_whether_it_is_locked():
 
 
 def test_the_arena_can_be_read_raw_from_outside():
-    arena = MemoryTier(Tier.DRAM, capacity_bytes=8 * SLOT, slot_bytes=SLOT, label="n1:dram")
+    label = f"{secrets.token_hex(8)}:dram"
+    arena = MemoryTier(Tier.DRAM, capacity_bytes=8 * SLOT, slot_bytes=SLOT, label=label)
     meta, raw = run(2)
     arena.write([(meta, raw)])
     links = {os.readlink(f"/proc/self/fd/{fd}"): fd for fd in os.listdir("/proc/self/fd") if _is_link(fd)}
-    fd = os.open(f"/proc/self/fd/{links['/memfd:kvc:n1:dram (deleted)']}", os.O_RDONLY)
+    fd = os.open(f"/proc/self/fd/{links[f'/memfd:kvc:{label} (deleted)']}", os.O_RDONLY)
     assert os.pread(fd, 8 * SLOT, 0) == raw + bytes(6 * SLOT)
     os.close(fd)
     arena.close()
