@@ -22,8 +22,8 @@ _PRESENT = (
     " WHERE l.event = %s"
 )
 _SIGNED = (
-    "SELECT l.idx < s.size FROM audit_leaf l, audit_signing s WHERE l.event = %s"
-    " UNION ALL SELECT true FROM audit_leaf_all a, audit_tree t WHERE a.event = %s AND a.epoch < t.epoch"
+    "SELECT a.idx FROM audit_leaf_all a, audit_tree t, audit_signing s"
+    " WHERE a.event = %s AND (a.epoch < t.epoch OR a.idx < s.size)"
 )
 _DECISION = (
     "SELECT id FROM audit_event WHERE event_type = %s AND object_kind = 'approval' AND object_id = %s"
@@ -81,14 +81,7 @@ def proof_of(event: int) -> str:
     return proof_text(bytes(data), index, path, newest.note)
 
 
-class Proved(NamedTuple):
-    """An event under a head of the log: where it stands, and what the signer takes as evidence."""
-
-    place: int
-    evidence: Evidence
-
-
-def evidence_of(event: int, size: int) -> Proved | None:
+def evidence_of(event: int, size: int) -> Evidence | None:
     """The event as evidence under the head of this size; None: it is not in the first `size` leaves yet.
 
     Of the present log alone, whose head the signer knows: what was sealed in one that ended is no evidence to it.
@@ -105,12 +98,18 @@ def evidence_of(event: int, size: int) -> Proved | None:
         path = inclusion(index, size, node_reader(asked(FLEET_PLANE)))
     except LogTorn:  # the head is ahead of what this connection sees
         return None
-    return Proved(index, signing.evidence(leaf=bytes(data), index=index, proof=path, body=bytes(body)))
+    return signing.evidence(leaf=bytes(data), index=index, proof=path, body=bytes(body))
 
 
 def is_signed(event: int) -> bool:
     """Whether the event, by its `id`, is under a signed head: the newest one, or that of a log that ended."""
-    return any(row[0] for row in asked(FLEET_PLANE)(_SIGNED, (event, event)))
+    return place_of(event) is not None
+
+
+def place_of(event: int) -> int | None:
+    """Where the event stands in its log, the present one or one that ended; None: it is under no signed head yet."""
+    rows = asked(FLEET_PLANE)(_SIGNED, (event,))
+    return rows[0][0] if rows else None
 
 
 def decision_of(approval: UUID) -> int | None:

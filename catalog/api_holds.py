@@ -64,7 +64,10 @@ class HoldDetail(APIView):
 class HoldRelease(APIView):
     """The end of a hold."""
 
-    @call("holds_release", body=forms.ReleaseIn, answer=forms.HoldOut, refusals=("hold-over", "person-needed", *PROOF))
+    @call(
+        "holds_release", body=forms.ReleaseIn, answer=forms.HoldOut,
+        refusals=("hold-over", "person-needed", "audit-unavailable", *PROOF),
+    )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any], hold_id: UUID) -> Response:
         """Its release is asked for; a second person releases it, and what waited is erased."""
         found = holds.hold_release_request(

@@ -32,7 +32,7 @@ DESTROYERS = ("destructive-operator", "tenant-admin")
 SELECTING = ("not-separable", "selector-empty", "collateral-needed", "selector-unsupported")
 STARTING = (
     *("plan-expired", "plan-mismatch", "plan-drifted", "confirm-phrase-wrong", "reason-needed", "person-needed"),
-    *("nothing-selected", "deletions-quota-exceeded", *PROOF),
+    *("nothing-selected", "deletions-quota-exceeded", "audit-unavailable", *PROOF),
 )
 STATE = OpenApiParameter("state", str, enum=["open", *forms.STATES[6:]], description="Only open ones, or of one end")
 LISTED = Rows(views.operations, key=("id",), columns=("id",), newest=True)

@@ -14,6 +14,7 @@ from django.db import transaction
 
 from audit.approvals import approval_of, approval_request
 from audit.services import record
+from audit.standing import hindrance, need_log
 from catalog.models import Hold, Operation
 from catalog.operation_orders import OPERATIONS
 from catalog.operation_plans import namespaces_of, selector_of, tenant_of
@@ -65,11 +66,12 @@ def hold_release_request(*, hold_id: UUID, reason: str, actor: Principal, now: d
     """The release waits for a second person; until then it holds.
 
     Raises:
-        Problem: not-found, hold-over or person-needed.
+        Problem: not-found, hold-over, person-needed or audit-unavailable.
     """
     if actor.kind != "user":
         raise Problem("person-needed")
     with transaction.atomic(using=plane()):
+        need_log()
         hold = Hold.objects.select_for_update(no_key=True).filter(id=hold_id).first()
         if hold is None:
             raise Problem("not-found")
@@ -89,7 +91,10 @@ def holds_sweep(*, now: datetime) -> int:
 
 
 def decision_apply(*, hold_id: UUID, now: datetime) -> bool:
-    """What was decided on the hold is in force. Whether anything changed."""
+    """What was decided on the hold is in force. Whether anything changed.
+
+    A release waits while the log is not signed in time: what it lets go is erased.
+    """
     with transaction.atomic(using=plane()):
         hold = Hold.objects.select_for_update(no_key=True).filter(id=hold_id).first()
         if hold is None or hold.state not in ("awaiting_approval", "releasing"):
@@ -100,6 +105,8 @@ def decision_apply(*, hold_id: UUID, now: datetime) -> bool:
         if approval is None or (approval.state == "open" and approval.expires_at > now):
             return False
         agreed = approval.state == "approved" and approval.decided_by not in ("", approval.requested_by)
+        if agreed and not placing and hindrance():
+            return False
         hold.state = ("active" if placing else "released") if agreed else ("denied" if placing else "active")
         hold.decided_at = now
         hold.released_at = now if hold.state == "released" else None

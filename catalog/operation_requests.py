@@ -13,6 +13,7 @@ import msgspec
 from django.db import transaction
 
 from audit.approvals import approval_of, approval_request
+from audit.standing import hindrance, need_log
 from catalog.models import Operation, OperationTarget, Plan
 from catalog.operation_orders import (
     KIND,
@@ -106,8 +107,8 @@ def deletion_request(
 
     Raises:
         Problem: not-found, plan-expired, plan-mismatch, plan-drifted, confirm-phrase-wrong, reason-needed,
-            step-up-required, scope-missing, person-needed, nothing-selected or deletions-quota-exceeded; nothing
-            was fenced.
+            step-up-required, scope-missing, person-needed, nothing-selected, deletions-quota-exceeded or
+            audit-unavailable; nothing was fenced.
     """
     row = Plan.objects.filter(id=plan_id).first()
     if row is None:
@@ -143,6 +144,7 @@ def deletion_request(
         due_at=now,
     )
     with transaction.atomic(using=plane()):
+        need_log()
         targets = _targets_now(row, plan, actor, now)
         if not targets:
             raise Problem("nothing-selected")
@@ -275,7 +277,10 @@ def _record_request(operation: Operation, fenced: Sequence[Fenced], namespaces: 
 
 
 def decision_apply(*, operation_id: UUID, now: datetime) -> bool:
-    """What was decided on the operation is in force: fenced and ordered, or over. Whether anything changed."""
+    """What was decided on the operation is in force: fenced and ordered, or over. Whether anything changed.
+
+    What was agreed to waits while the log is not signed in time.
+    """
     with transaction.atomic(using=plane()):
         operation = Operation.objects.select_for_update(no_key=True).filter(id=operation_id).first()
         if operation is None or operation.concluded_at or operation.fenced_at or not operation.needs_approval:
@@ -284,7 +289,7 @@ def decision_apply(*, operation_id: UUID, now: datetime) -> bool:
         if approval is None or (approval.state == "open" and approval.expires_at > now):
             return False
         who, agreed = principal_of(operation), approval.state == "approved"
-        if agreed and approval.decided_by in ("", operation.requested_by):
+        if agreed and (approval.decided_by in ("", operation.requested_by) or hindrance()):
             return False
         if not agreed or operation.stopped_at:
             outcome = "denied" if approval.state == "denied" else "stopped" if operation.stopped_at else "expired"

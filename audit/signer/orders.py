@@ -23,7 +23,8 @@ ORDER, DECISION = 0x0501, 0x0230
 RISKS = ("R0", "R1", "R2", "R3")
 SECOND_PERSON = "R3"
 LEAST = {
-    **dict.fromkeys(("verify", "purge", "evict", "demote", "promote", "migrate"), "R0"),
+    **dict.fromkeys(("fence", "verify", "probe", "purge", "evict", "demote", "promote", "migrate", "erase"), "R0"),
+    "shred": "R1",
     **dict.fromkeys(("reset", "overwrite"), "R2"),
 }
 """Least risk of an order with commands of this kind, whatever it says of itself. A kind that is not here (one that

@@ -42,7 +42,7 @@ def at(code: str = "", *kinds: type[Exception], **place: Any) -> Iterator[None]:
     """What goes wrong in here went wrong at this place, where nobody knows better; `kinds` are wrong by this code."""
     try:
         yield
-    except (Wrong, *kinds) as e:
+    except (Wrong, *kinds) as e:  # type: ignore[misc]
         wrong = e if isinstance(e, Wrong) else Wrong(code, str(e) or type(e).__name__)
         wrong.place = {**place, **wrong.place}
         raise wrong from None
@@ -314,7 +314,7 @@ def checked_name(name: str, others: Iterable[str]) -> str:  # one that no file s
     need(name.lower() not in {other.lower() for other in others}, "name", "it stands twice", file=name)
     return name
 def header(name: bytes, one: Entry, *here: int) -> bytes:  # of a file, in the one form there is; here: in the directory
-    wide = max(one.packed, one.size, *here) >= BIG
+    wide: bool = max(one.packed, one.size, *here) >= BIG
     extra = struct.pack(f"<HH{2 + len(here)}Q", 1, 16 + 8 * len(here), one.size, one.packed, *here) * wide
     sizes = (BIG, BIG) if wide else (one.packed, one.size)
     fixed = FIXED.pack(45 if wide else 20, 0, one.method, 0, 33, one.crc, *sizes, len(name), len(extra))

@@ -16,7 +16,7 @@ from django.db import transaction
 
 from audit import certifying, signing
 from audit.certifying import Shown, certificate_issue, certificate_sign
-from audit.proving import checkpoint_now, decision_of, event_body, evidence_of, order_refs, proof_of
+from audit.proving import checkpoint_now, decision_of, event_body, order_refs, place_of, proof_of
 from audit.services import tenant_ref
 from audit.signing import NotAnswered
 from catalog.models import Node, Operation, Plan, Step
@@ -120,7 +120,7 @@ def certificate_make(
     keys_gone = "KeysDestroyed" in true and seen.observed.keys_destroyed
     rows = copies(seen, found, unroutable="Unroutable" in true, keys_gone=keys_gone)
     newest = checkpoint_now()
-    order = evidence_of(operation.order_event, newest.size) if operation.order_event else None
+    order = place_of(operation.order_event) if operation.order_event else None
     refs = order_refs(operation.order_event) if operation.order_event else None
     if order is None or refs is None:
         return NotAnswered("order-not-logged")
@@ -139,7 +139,7 @@ def certificate_make(
         tenant_ref=tenant_ref(operation.tenant_id).hex(),
         targets=[{"namespace_ref": bytes(t.digest).hex(), "gen_upto": str(t.min_gen)} for t in seen.targets],
         plan_hash=bytes(operation.plan_hash).hex(),
-        order={"event_id": refs[0], "index": order.place, "body_hash": refs[1]},
+        order={"event_id": refs[0], "index": order, "body_hash": refs[1]},
         times=_times(operation),
         copies=rows,
         cls=0,

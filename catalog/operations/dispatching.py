@@ -191,7 +191,7 @@ def _proofs(seen: Seen, size: int | None) -> agents.Proofs | NotAnswered:
     if order is None:
         return NotAnswered("order-not-logged")
     if operation.approval is None:
-        return agents.Proofs(order.evidence, None, at)
+        return agents.Proofs(order, None, at)
     decision = decision_of(operation.approval)
     approval = evidence_of(decision, at) if decision else None
-    return agents.Proofs(order.evidence, approval.evidence, at) if approval else NotAnswered("approval-not-logged")
+    return agents.Proofs(order, approval, at) if approval else NotAnswered("approval-not-logged")

@@ -32,6 +32,7 @@ from catalog.operations.observing import Seen, observe
 from kvconsole.infra import nudge
 from kvconsole.infra.access import plane
 from kvconsole.infra.keystore import KeyStoreUnavailable
+from kvconsole.infra.rest import Problem
 from kvconsole.infra.sql import named
 from kvcore import plans
 from kvcore.plan_state import Condition, conditions, finalizers_left
@@ -168,7 +169,7 @@ def _shred(seen: Seen, wishes: Sequence[StepWish], now: datetime) -> bool:
             )  # fmt: skip
             mine.state, mine.done_at, mine.done_blocks = "done", now, there
             mine.save(update_fields=["state", "done_at", "done_blocks"])
-    except KeyStoreUnavailable:
+    except (KeyStoreUnavailable, Problem):  # or the log is not signed in time
         return False
     return True
 

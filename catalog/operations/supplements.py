@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.db import connections, transaction
 
+from audit.standing import hindrance
 from catalog.models import Operation, OperationTarget
 from catalog.operation_orders import (
     operation_record,
@@ -27,7 +28,12 @@ SETTLED = timedelta(seconds=2)
 
 
 def supplements_due(*, now: datetime) -> list[UUID]:
-    """Operations that were opened now, one for each operation whose certificate something contradicts."""
+    """Operations that were opened now, one for each operation whose certificate something contradicts.
+
+    None while the log is not signed in time: what they destroy waits behind its fence.
+    """
+    if hindrance():
+        return []
     with connections[plane()].cursor() as cursor:
         cursor.execute(named("catalog", "operations.sql")["came_back"], (now - SETTLED,))
         back: dict[UUID, list[bytes]] = {}

@@ -13,6 +13,7 @@ from uuid import UUID
 from django.db import connections, transaction
 
 from audit.services import record
+from audit.standing import need_log
 from kvconsole.infra import nudge
 from kvconsole.infra.access import Principal, plane
 from kvconsole.infra.keystore import keystore, namespace_name
@@ -94,7 +95,11 @@ def generations_shred(
     """The keys of these generations (digest, below which) are destroyed for good; how many there were.
 
     They are destroyed last, within the transaction: should it fail then, the data is gone and the call can be repeated.
+
+    Raises:
+        Problem: audit-unavailable; no key was destroyed.
     """
+    need_log()
     store, names = keystore(), _made(generations)
     there = sum(store.exists(name) for name in names)
     with transaction.atomic(using=plane()):
