@@ -18,7 +18,7 @@ LEVEL = 1
 LIMIT = 2**32 - 1
 """Sizes and places from here on stand in fields of 64 bits (zip64), and smaller ones never do: one form of each zip."""
 MOST = 64 << 30
-"""Of a bundle, unpacked: what the verifier takes."""
+"""A bundle, unpacked, has less: what the verifier takes."""
 CHUNK = 1 << 20
 _LOCAL = struct.Struct("<4sHHHHHIIIHH")
 _CENTRAL = struct.Struct("<4sHHHHHHIIIHHHHHII")
@@ -126,9 +126,9 @@ def write_zip(path: Path, entries: Sequence[Entry], *, limit: int = LIMIT) -> No
         limit: from which size on it is zip64.
 
     Raises:
-        TooLarge: it would hold more than `MOST`; there is no file.
+        TooLarge: it would hold `MOST` or more; there is no file.
     """
-    if sum(entry.size for entry in entries) > MOST:
+    if sum(entry.size for entry in entries) >= MOST:
         raise TooLarge(path.name)
     part = path.with_suffix(".part")
     with part.open("wb") as out:

@@ -17,11 +17,11 @@ def test_a_bug_leaves_the_job_for_later_and_a_size_that_cannot_be_ends_it(sealed
     told(3)
     sealed()
     job = ask(sealed)
-    monkeypatch.setattr(making.records, "read", lambda *_, **__: 1 / 0)
-    assert (run(job).problem, Job.objects.get(id=job.id).state) == ("internal", "running")
-    monkeypatch.undo()
+    with monkeypatch.context() as broken:
+        broken.setattr(making.records, "read", lambda *_, **__: 1 / 0)
+        assert (run(job).problem, Job.objects.get(id=job.id).state) == ("internal", "running")
     Job.objects.filter(id=job.id).update(lease_until=None)
-    monkeypatch.setattr(parts, "LIMIT", 100)
+    monkeypatch.setattr(parts, "MOST", 100)
     assert (run(job).problem, Job.objects.get(id=job.id).state) == ("export-too-large", "failed")
 
 

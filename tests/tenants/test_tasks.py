@@ -34,7 +34,7 @@ def test_the_tasks_are_known_by_name_and_planned():
     from django.conf import settings
 
     app.loader.import_default_modules()
-    assert set(settings.APPROVAL_OWNERS.values()) <= set(app.tasks)
+    assert {task for task in settings.APPROVAL_OWNERS.values() if task} <= set(app.tasks)
     assert "tenants.share_groups_sweep" in {entry["task"] for entry in app.conf.beat_schedule.values()}
 
 
