@@ -66,3 +66,25 @@ def test_refusals():
             call()
     denied = held(tenant)
     assert decide(denied, PLACE, str(denied.id), False) == "denied"
+
+
+def test_a_hold_is_placed_and_a_release_waits_while_the_log_is_not_signed_in_time(settings):
+    tenant = a_tenant()
+    a_namespace(tenant)
+    hold, signed, late = held(tenant), 3600.0, -1.0
+    settings.LOG_LATE_SECONDS = late
+    assert decide(hold, PLACE, str(hold.id), True) == "active"
+    release = {"hold_id": hold.id, "reason": "over", "actor": person(), "now": NOW}
+    with pytest.raises(Problem) as refused:
+        hold_release_request(**release)
+    assert refused.value.code == "audit-unavailable"
+    settings.LOG_LATE_SECONDS = signed
+    hold_release_request(**release)
+    approval = approval_of(RELEASE, f"{hold.id}/1", tenant_id=hold.tenant_id)
+    approval_decide(approval_id=approval.id, approve=True, actor=person("approver"), now=datetime.now(UTC))
+    settings.LOG_LATE_SECONDS = late
+    assert holds_sweep(now=datetime.now(UTC)) == 0
+    settings.LOG_LATE_SECONDS = signed
+    assert holds_sweep(now=datetime.now(UTC)) == 1
+    hold.refresh_from_db()
+    assert hold.state == "released"

@@ -4,10 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from audit.approvals import approval_decide
 from audit.models import Event
 from audit.registry import TYPES
 from catalog.models import Operation, OperationTarget
-from catalog.operation_requests import deletion_request, plan_create
+from catalog.operation_requests import decision_apply, deletion_request, plan_create
 from kvconsole.infra.access import Principal
 from kvconsole.infra.rest import Problem
 from tenants.models import FenceEntry
@@ -16,6 +17,8 @@ from tests.tenants.making import a_namespace, a_tenant
 
 pytestmark = pytest.mark.django_db
 NOW = datetime.now(UTC)
+SIGNED, LATE = 3600.0, -1.0
+"""So long an event may wait: what was just recorded does not wait for too long, or does."""
 
 
 @pytest.fixture(autouse=True)
@@ -73,3 +76,36 @@ def test_refusals_fence_nothing():
     assert namespace.min_gen == 1
     assert Operation.objects.count() == 0
     assert started(whole, **good).fenced_at == NOW
+
+
+def test_nothing_is_deleted_while_the_log_is_not_signed_in_time(settings):
+    tenant = a_tenant(erasure_scope="label")
+    namespace = a_namespace(tenant, label="a")
+    plan = planned(tenant=tenant.slug, label="a")
+    settings.LOG_LATE_SECONDS = LATE
+    assert refusal(started, plan) == "audit-unavailable"
+    namespace.refresh_from_db()
+    assert (namespace.min_gen, Operation.objects.count()) == (1, 0)
+    settings.LOG_LATE_SECONDS = SIGNED
+    assert started(plan).fenced_at == NOW
+
+
+def test_what_a_second_person_agreed_to_waits_for_a_signed_log(settings):
+    tenant = a_tenant(erasure_scope="label")
+    namespace, who = a_namespace(tenant, label="a"), person()
+    plan = planned(who, {"crypto_erase": True}, tenant=tenant.slug, label="a")
+    operation = started(plan, who, reason="why", confirm_phrase="delete 0 objects")
+    assert (plan.risk, operation.fenced_at) == ("R3", None)
+    decision = {"approval_id": operation.approval, "approve": True, "actor": person("approver"), "now": NOW}
+    settings.LOG_LATE_SECONDS = LATE
+    assert refusal(approval_decide, **decision) == "audit-unavailable"
+    settings.LOG_LATE_SECONDS = SIGNED
+    approval_decide(**decision)
+    settings.LOG_LATE_SECONDS = LATE
+    assert not decision_apply(operation_id=operation.id, now=NOW)
+    operation.refresh_from_db()
+    assert (operation.fenced_at, operation.concluded_at) == (None, None)
+    settings.LOG_LATE_SECONDS = SIGNED
+    assert decision_apply(operation_id=operation.id, now=NOW)
+    namespace.refresh_from_db()
+    assert namespace.min_gen == 2

@@ -49,6 +49,17 @@ def test_keys_below_the_fence_end_for_good():
     assert generations_shred(generations=below, tenant_id=namespace.tenant_id, operation="o", actor=WHO) == 0
 
 
+def test_no_key_ends_while_the_log_is_not_signed_in_time(settings):
+    namespace = a_namespace()
+    (fenced,) = namespaces_fence(namespaces=[namespace.id], reason="deletion", actor=WHO, now=NOW)
+    below = [(fenced.digest, fenced.min_gen)]
+    settings.LOG_LATE_SECONDS = -1.0  # what was just recorded waits for longer
+    with pytest.raises(Problem) as refused:
+        generations_shred(generations=below, tenant_id=namespace.tenant_id, operation="o", actor=WHO)
+    assert refused.value.code == "audit-unavailable"
+    assert not generations_shredded(below)
+
+
 def test_an_epoch_that_is_over_is_resolved_for_nobody():
     tenant, model = a_tenant(), a_model(epochs=2)
     namespace = a_namespace(tenant, model)
