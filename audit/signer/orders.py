@@ -28,8 +28,8 @@ LEAST = {
     **dict.fromkeys(("reset", "overwrite"), "R2"),
 }
 """Least risk of an order with commands of this kind, whatever it says of itself: that of the smallest plan that has it
-(`kvcore.risk`). What is erased can be one's own session; keys of a node go with whole namespaces that were erased. What is
-not here (what destroys media or other keys, or is unknown to this signer) needs a second person."""
+(`kvcore.risk`). What is erased can be one's own session; a node's keys go with whole namespaces that were erased. What
+is not here (what destroys media or other keys, or is unknown to this signer) needs a second person."""
 CONSOLE_PRODUCERS = 64
 """Events with a smaller producer id are the console's own; others come from a tenant's session, which may lie."""
 PERIOD_SECONDS = 90 * 86_400
