@@ -148,5 +148,5 @@ def _personal(found: dict[str, int]) -> str:
     """What became of personal data in what was brought; "" = there was none."""
     if not any(found.values()):
         return ""
-    said = _("Personal data: %(disclosed)s opened and as it was sealed, %(sealed)s sealed, %(shredded)s destroyed.")
+    said = _("Personal data: %(disclosed)s opened and as it was sealed, %(sealed)s sealed, %(shredded)s shredded.")
     return said % {name: formats.number(found.get(name, 0)) for name in ("disclosed", "sealed", "shredded")}

@@ -75,6 +75,7 @@ FROZEN = """
 0706 export.requested range:map filters:map formats:list proofs:flag personal_data:flag size:int
 0707 verification.requested size:int
 0708 job.cancelled kind
+0709 epoch.requested origin reason approval kept:int kept_root:hex note:free
 0710 webhook.created events:list host state
 0711 webhook.changed events:list host state changed:list
 0712 webhook.removed host reason
@@ -85,6 +86,8 @@ FROZEN = """
 0f05 log.refused_by_signer code size:int signed_size:int?
 0f06 log.bodies_retired class:int month events:int first:int? last:int? digest:hex
 0f07 spool.imported events:int lost:int
+0f08 log.finding_settled finding:int kind about index:int? first_seen:time last_seen:time reason
+0f09 log.restored record old_origin old_size:int old_root:hex kept:int kept_root:hex approval approvers:list reason producers:map
 """  # noqa: E501
 """What is in logs by now. Lines are added, never changed: a verifier of old events goes by them."""
 

@@ -88,7 +88,7 @@ def test_a_check_says_its_verdict_first_and_claims_nothing_where_it_failed():
 
 def test_personal_data_of_a_check_is_counted_where_there_was_some():
     some = PROOF._replace(facts=PROOF.facts | {"personal_data": {"disclosed": 1, "sealed": 2, "shredded": 0}})
-    assert "Personal data: 1 opened and as it was sealed, 2 sealed, 0 destroyed." in sentences.verdict(some)
+    assert "Personal data: 1 opened and as it was sealed, 2 sealed, 0 shredded." in sentences.verdict(some)
     none = PROOF._replace(facts=PROOF.facts | {"personal_data": {"disclosed": 0, "sealed": 0, "shredded": 0}})
     assert not [line for line in sentences.verdict(none) if "Personal" in line]
 
