@@ -307,7 +307,7 @@ class Trust:  # the keys the caller named, or, where none were, those of the bun
 # --- the files of a bundle --------------------------------------------------------------------------------------------
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*", re.ASCII)
 FIXED, END = struct.Struct("<HHHHHIIIHH"), struct.Struct("<4sHHHHIIH")
-BIG = (1 << 32) - 1  # sizes and places from here on stand in fields of 64 bits (zip64), and smaller ones never do
+BIG = ELSEWHERE = (1 << 32) - 1  # sizes and places from BIG on stand elsewhere, in 64 bits (zip64), and no smaller ones
 Entry = namedtuple("Entry", "path start method crc packed size")  # crc: None where it is no zip's
 def checked_name(name: str, others: Iterable[str]) -> str:  # one that no file system does anything odd with
     need(len(name) <= 200 and NAME.fullmatch(name), "name", "it is no name of a bundle's file", file=printable(name))
@@ -316,9 +316,9 @@ def checked_name(name: str, others: Iterable[str]) -> str:  # one that no file s
 def header(name: bytes, one: Entry, *here: int) -> bytes:  # of a file, in the one form there is; here: in the directory
     wide: bool = max(one.packed, one.size, *here) >= BIG
     extra = struct.pack(f"<HH{2 + len(here)}Q", 1, 16 + 8 * len(here), one.size, one.packed, *here) * wide
-    sizes = (BIG, BIG) if wide else (one.packed, one.size)
+    sizes = (ELSEWHERE, ELSEWHERE) if wide else (one.packed, one.size)
     fixed = FIXED.pack(45 if wide else 20, 0, one.method, 0, 33, one.crc, *sizes, len(name), len(extra))
-    place = struct.pack("<HHHII", 0, 0, 0, 0o100644 << 16, BIG if wide else here[0]) if here else b""
+    place = struct.pack("<HHHII", 0, 0, 0, 0o100644 << 16, ELSEWHERE if wide else here[0]) if here else b""
     return (b"PK\1\2\x14\3" if here else b"PK\3\4") + fixed + place + name + extra
 def piece_of(path: str, start: int, length: int) -> bytes:  # a part of a file
     with open(path, "rb") as file:
@@ -351,7 +351,7 @@ def zip_entries(path: str) -> dict[str, Entry]:  # of a zip in the one form a bu
     if here >= BIG:
         directory += struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 0x314, 45, 0, 0, count, count, length, here)
         directory += struct.pack("<4sIQI", b"PK\6\7", 0, end, 1)
-    directory += END.pack(b"PK\5\6", 0, 0, count, count, length, min(here, BIG), 0)
+    directory += END.pack(b"PK\5\6", 0, 0, count, count, length, ELSEWHERE if here >= BIG else here, 0)
     same_at(path, here, directory, "")
     need(here + len(directory) == whole, "zip", "something follows after its end", byte=here + len(directory))
     return entries
