@@ -38,8 +38,7 @@ class Wrong(Exception):  # something is not as it was signed; `code` says what, 
 class Malformed(Wrong):
     """It is nothing this verifier knows."""
 @contextlib.contextmanager
-def at(code: str = "", *kinds: type[Exception], **place: Any) -> Iterator[None]:
-    """What goes wrong in here went wrong at this place, where nobody knows better; `kinds` are wrong by this code."""
+def at(code: str = "", *kinds: type[Exception], **place: Any) -> Iterator[None]:  # what goes wrong has its place
     try:
         yield
     except (Wrong, *kinds) as e:  # type: ignore[misc]
@@ -60,8 +59,10 @@ def number(text: str) -> int:  # a decimal number below 10^18, written in the on
 def b64(data: bytes) -> str:  # bytes as base64
     return binascii.b2a_base64(data, newline=False).decode()
 def unb64(text: str, length: int = -1) -> bytes:  # bytes of base64, written in the one way there is
-    with at("base64", ValueError):
+    try:
         data = binascii.a2b_base64(text)
+    except ValueError:
+        raise Wrong("base64") from None
     need(b64(data) == text, "base64", "it can be written in another way")
     need(length in (-1, len(data)), "length", f"{len(data)} bytes, not {length}")
     return data
@@ -229,8 +230,7 @@ def note_of(data: bytes) -> Note:  # a signed note, unchecked
     need(not any(ord(c) < 32 and c != "\n" for c in text), "note", "control characters")
     need(len(lines) <= 64, "note", "too many signatures")
     return Note(text + "\n", each(lines, first, signature_of, field="signature"), first)
-def signers(note: Note, keys: Iterable[Key]) -> tuple[list[str], list[dict[str, Any]]]:
-    """Who of the known signed the note, and which witnesses when. One bad signature of a known key refuses it."""
+def signers(note: Note, keys: Iterable[Key]) -> tuple[list[str], list[dict[str, Any]]]:  # and which witnesses when
     known, by, witnesses = {(key.name, key.key_id): key for key in keys}, [], []
     for line, (name, key_id, blob) in enumerate(note.signatures, note.first):
         if (key := known.get((name, key_id))) is None:
@@ -243,7 +243,7 @@ def signers(note: Note, keys: Iterable[Key]) -> tuple[list[str], list[dict[str, 
         else:
             by.append(name)
         twice = [one[:2] for one in note.signatures].count((name, key_id)) > 1
-        good = not twice and len(blob) == 64 and ed25519(key.public, blob, message.encode())
+        good = not twice and len(blob) == 64 and ed25519(key.public, blob, message.encode())  # one bad one refuses it
         need(good, "signature", f"of {name}" + ", twice" * twice, line=line, field="signature")
     return by, witnesses
 def head_of(data: bytes) -> Head:  # a checkpoint (what the log says of itself), unchecked
