@@ -126,7 +126,7 @@ class Epochs(APIView):
 class EpochOrder(APIView):
     """The order of a new log."""
 
-    @call("audit_epochs_order", answer=OrderOut, refusals=("epoch-not-approved",))
+    @call("audit_epochs_order_get", answer=OrderOut, refusals=("epoch-not-approved",))
     def get(self, request: Request, approval_id: UUID) -> Response:
         """The order, once it was approved; nothing in it is secret."""
         return Response(epochs.epoch_order(approval_id))
