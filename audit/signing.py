@@ -151,6 +151,18 @@ def sign_export(manifest_sha256: bytes, *, origin: str = "") -> str | NotAnswere
     return answer.note if isinstance(answer, _Note) else answer
 
 
+def export_signed(note: str, sha256: bytes) -> bool:
+    """Whether the note is the export key's over this SHA-256. False too where the signer's keys are not known now."""
+    keys = public_keys()
+    if isinstance(keys, NotAnswered):
+        return False
+    try:
+        text = notes.note_open(note, [notes.vkey_parse(keys.export)], verify)
+    except (notes.NoteError, ValueError):
+        return False
+    return str(getattr(text, "text", text)) == f"kvconsole/bundle/v1\n{keys.origin}\n{sha256.hex()}\n"
+
+
 def evidence(*, leaf: bytes, index: int, proof: Sequence[bytes], body: bytes) -> Evidence:
     """An event and what proves that it is in the log, as the signer takes it."""
     return Evidence(leaf=leaf.hex(), index=index, proof=[one.hex() for one in proof], body=body.decode())

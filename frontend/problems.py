@@ -24,6 +24,8 @@ ITEM = _("Only this item was left out. Its neighbours in the frame were applied.
 UNHEARD = _("What it said is not in the catalog; the source says so until it is verified.")
 FOLDED = _("The item was applied as far as it holds, and counted.")
 REQUEST = _("Nothing was changed.")
+LEFT = _("Some blocks are left; the receipt says how many. The others are gone.")
+NOT_STARTED = _("Nothing was fenced and nothing was deleted.")
 
 
 class Problem(NamedTuple):
@@ -146,6 +148,20 @@ PROBLEMS: dict[str, Problem] = {
     "enrolment-token-invalid": Problem(_("The enrolment token is unknown, used or expired"), REQUEST, CHANGED),
     "public-key-invalid": Problem(_("The public key cannot be used"), REQUEST, CHANGED),
     "signer-unavailable": Problem(_("The process with the command key does not answer"), REQUEST, LATER),
+    # deletions and other operations
+    "selector-empty": Problem(_("The selector names nothing"), REQUEST, CHANGED),
+    "not-separable": Problem(_("This cannot be told apart from the rest"), REQUEST, CHANGED),
+    "collateral-needed": Problem(_("It must be said what becomes of the rest of the namespace"), REQUEST, CHANGED),
+    "selector-unsupported": Problem(_("This selector cannot be carried out yet"), REQUEST, CHANGED),
+    "plan-needed": Problem(_("It has to be planned and looked at first"), REQUEST, CHANGED),
+    "nothing-selected": Problem(_("Nothing is there that the selector means"), NOT_STARTED, CHANGED),
+    "plan-expired": Problem(_("The plan is too old to be started"), NOT_STARTED, CHANGED),
+    "plan-mismatch": Problem(_("The hash is not that of the plan"), NOT_STARTED, CHANGED),
+    "plan-drifted": Problem(_("What the plan reaches has changed too much since"), NOT_STARTED, CHANGED),
+    "confirm-phrase-wrong": Problem(_("What was typed is not what the plan asks for"), NOT_STARTED, CHANGED),
+    "reason-needed": Problem(_("It must be said why"), NOT_STARTED, CHANGED),
+    "operation-over": Problem(_("The operation has ended"), REQUEST, NONE),
+    "hold-over": Problem(_("The hold is not in a state that allows this"), REQUEST, NONE),
     # requests and commands to agents
     "lease-over": Problem(_("The node has no keys for this namespace now"), REQUEST, LATER),
     "ticket-invalid": Problem(_("The ticket is not good for this node"), REQUEST, CHANGED),
@@ -164,6 +180,13 @@ PROBLEMS: dict[str, Problem] = {
     "command-expired": Problem(_("The command is over"), REQUEST, CHANGED),
     "kind-unknown": Problem(_("The agent does not know this kind of command"), REQUEST, NONE),
     "agent-error": Problem(_("The agent could not end the command"), REQUEST, NONE),
+    "journal-full": Problem(_("The agent's journal cannot be written"), REQUEST, LATER),
+    "args-malformed": Problem(_("The command's arguments are not as they must be"), REQUEST, CHANGED),
+    "owner-unknown": Problem(_("The node has no such tier"), REQUEST, NONE),
+    "blocks-leased": Problem(_("Blocks that are in use are left"), LEFT, LATER),
+    "tier-down": Problem(_("The tier's medium does not answer"), LEFT, LATER),
+    "medium-out-of-reach": Problem(_("The node cannot see this medium of the other node"), REQUEST, NONE),
+    "readback-unclean": Problem(_("What was read back is not clean"), LEFT, NONE),
     # the console itself
     "internal": Problem(_("The console made a mistake"), REQUEST, SAME),
     "unavailable": Problem(_("A part of the console is away"), REQUEST, LATER),

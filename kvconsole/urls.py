@@ -21,6 +21,8 @@ API = (
     "tenants.api_review",
     "catalog.api_v1",
     "catalog.api_tenancy",
+    "catalog.api_operations",
+    "catalog.api_holds",
     "catalog.map_api",
     "routing.api_v1",
 )

@@ -15,6 +15,8 @@ from kvcore.quotas import Verdict, verdict
 from kvcore.residency import QUOTA, shut
 from nodeagent.runs import Run, Space
 
+STALE, ERASING = "stale-generation", "erasing"
+"""Why a place is not given, besides policy: the generation is fenced; what is being erased there gets no new blocks."""
 COMMON = ""
 """Line of all tenants that have no share of their own."""
 

@@ -54,13 +54,13 @@ class Copy:
         self.held_bytes = 0
         self.since = now
 
-    def to(self, state: BlockState, *, told: bool = False) -> None:
+    def to(self, state: BlockState, *, told: bool = False, force: bool = False) -> None:
         """Changes the state by the one transition table.
 
         Raises:
             IllegalTransition: the state is unchanged.
         """
-        self.state = transition(self.state, state, told=told)
+        self.state = transition(self.state, state, told=told, force=force)
 
     def acquire(self) -> None:
         """One more user holds the copy; it cannot be evicted."""

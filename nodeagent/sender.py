@@ -308,6 +308,7 @@ class Sender:
             await asyncio.to_thread(self.ring.fence, answer.fence_seq, answer.fences_after)
         elif answer.fence_seq:
             self.ring.fence(answer.fence_seq, ())
+        self.ring.heard = True
         version = answer.allowances.get("version")
         if not isinstance(version, int) or version <= self.allowances:
             return

@@ -9,6 +9,7 @@ import contextlib
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -18,12 +19,19 @@ from kvcore.messages import Ticket, ticket_refusal
 from kvcore.refusals import AGENT
 from nodeagent.agent import Agent
 from nodeagent.engines.base import Batch
+from nodeagent.jobs import Running
 
 BODY_MAX = 8 * 2**20
 READING_MAX = 64 * 2**20
 """Bytes of all bodies that are being read: they come before anybody has proved who it is."""
 READ_SECONDS = 20.0
 REQUESTS, REQUESTS_MAX = "/v1/requests", 1024
+COMMANDS_MOST = 8
+"""Commands that are answered at a time; they have threads of their own, so that they hold up nothing else."""
+COMMAND_STATUS = {
+    "command-malformed": 400, "command-signature": 401, "command-not-for-this-node": 403, "queue-full": 503,
+    "journal-full": 507,
+}  # fmt: skip
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -47,6 +55,7 @@ class Api:
         self._agent = agent
         self._batch = msgspec.msgpack.Decoder(Batch)
         self._bodies = Bodies()
+        self._commands = ThreadPoolExecutor(COMMANDS_MOST, "commands")
         self._routes: dict[tuple[str, str], Callable[[Scope, bytes], Awaitable[Reply]]] = {
             ("GET", "/healthz"): self._health,
             ("GET", "/v1/status"): self._status,
@@ -54,6 +63,10 @@ class Api:
             ("POST", "/v1/commands"): self._command,
             ("POST", REQUESTS): self._requests,
         }
+
+    def close(self) -> None:
+        """No more commands are answered."""
+        self._commands.shutdown(wait=False, cancel_futures=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One HTTP exchange."""
@@ -102,12 +115,12 @@ class Api:
         return 200, JSON, msgspec.json.encode(held)
 
     async def _command(self, scope: Scope, body: bytes) -> Reply:
-        done = await asyncio.to_thread(self._agent.executor.execute, body)
+        loop = asyncio.get_running_loop()
+        done = await loop.run_in_executor(self._commands, self._agent.executor.execute, body)
         if isinstance(done, str):
-            status = {"command-malformed": 400, "command-signature": 401, "command-not-for-this-node": 403}.get(
-                done, 409
-            )
-            raise Problem(status, done, "The command was not carried out")
+            raise Problem(COMMAND_STATUS.get(done, 409), done, "The command was not carried out")
+        if isinstance(done, Running):  # the same command is sent again until it has its receipt
+            return 202, JSON, msgspec.json.encode({"code": "running", **done._asdict()})
         return 200, JSON, msgspec.json.encode(done)
 
     async def _requests(self, scope: Scope, body: bytes) -> Reply:
@@ -189,8 +202,9 @@ class _Server(uvicorn.Server):
 async def serve(agent: Agent, stop: asyncio.Event) -> None:
     """Serves and works until `stop` is set."""
     host, port = agent.config.address
+    api = Api(agent)
     config = uvicorn.Config(
-        Api(agent), host=host, port=port, lifespan="off", log_level="warning", access_log=False, ws="none",
+        api, host=host, port=port, lifespan="off", log_level="warning", access_log=False, ws="none",
         interface="asgi3", http="h11",  # which bounds the head of a request; bodies are counted above
         ssl_certfile=agent.config.tls_cert or None, ssl_keyfile=agent.config.tls_key or None,
         timeout_graceful_shutdown=2,
@@ -207,6 +221,7 @@ async def serve(agent: Agent, stop: asyncio.Event) -> None:
         stopping.cancel()
         outcomes = await asyncio.gather(work, serving, stopping, return_exceptions=True)
         await agent.close()
+        api.close()
     for outcome in outcomes:
         if isinstance(outcome, Exception) and not isinstance(outcome, asyncio.CancelledError):
             raise outcome

@@ -23,11 +23,13 @@ ORDER, DECISION = 0x0501, 0x0230
 RISKS = ("R0", "R1", "R2", "R3")
 SECOND_PERSON = "R3"
 LEAST = {
-    **dict.fromkeys(("verify", "purge", "evict", "demote", "promote", "migrate"), "R0"),
+    **dict.fromkeys(("fence", "verify", "probe", "purge", "evict", "demote", "promote", "migrate", "erase"), "R0"),
+    "shred": "R1",
     **dict.fromkeys(("reset", "overwrite"), "R2"),
 }
-"""Least risk of an order with commands of this kind, whatever it says of itself. A kind that is not here (one that
-destroys keys or media, or that this signer does not know) needs a second person."""
+"""Least risk of an order with commands of this kind, whatever it says of itself: that of the smallest plan that has it
+(`kvcore.risk`). What is erased can be one's own session; a node's keys go with whole namespaces that were erased. What
+is not here (what destroys media or other keys, or is unknown to this signer) needs a second person."""
 CONSOLE_PRODUCERS = 64
 """Events with a smaller producer id are the console's own; others come from a tenant's session, which may lie."""
 PERIOD_SECONDS = 90 * 86_400

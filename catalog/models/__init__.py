@@ -1,7 +1,8 @@
-"""The tables of the catalog, in four rooms: who there is, what is where, who may have how much,
+"""The tables of the catalog, in five rooms: who there is, what is where, who may have how much, what is wanted,
 and what the pictures are drawn from."""
 
 from catalog.models.fleet import NODE_ROLES, NODE_STATES, Node, NodeCommand, NodeTier
+from catalog.models.operations import HOLD_STATES, STEP_STATES, Hold, Operation, OperationTarget, Plan, Step
 from catalog.models.pictures import (
     Eviction,
     HeatAxis,
@@ -43,9 +44,11 @@ from catalog.models.store import (
 )
 
 __all__ = [
+    "HOLD_STATES",
     "NODE_ROLES",
     "NODE_STATES",
     "SOURCE_STATES",
+    "STEP_STATES",
     "Allowance",
     "Attempt",
     "ClassRule",
@@ -53,6 +56,7 @@ __all__ = [
     "HeatAxis",
     "HeatColumn",
     "HeatRow",
+    "Hold",
     "Holding",
     "Keyspace",
     "Ledger",
@@ -61,8 +65,11 @@ __all__ = [
     "NodeCommand",
     "NodeDeal",
     "NodeTier",
+    "Operation",
+    "OperationTarget",
     "Owner",
     "Placement",
+    "Plan",
     "Pulse",
     "Quota",
     "RateQuota",
@@ -75,6 +82,7 @@ __all__ = [
     "Source",
     "SourcePulse",
     "StaleHit",
+    "Step",
     "TenantTier",
     "TierMark",
     "Usage",

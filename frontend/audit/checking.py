@@ -88,7 +88,8 @@ def _event(kind: str, brought: Brought, keys: list[str]) -> kvc_verify.Report:
     with _held(brought.proof) as file, _held(brought.body) as body, _held(brought.pii) as pii:
         if kind == "bundle" and (too_large := _too_large(file)):
             report = kvc_verify.Report(kind, file)
-            report.problem(too_large)
+            with report.noted():
+                raise too_large
         else:
             more = {"body": body if brought.body else None, "pii": pii if brought.pii else None}
             report = _run(kind, keys, file=file, **more)
@@ -144,7 +145,7 @@ def _run(command: str, keys: list[str], **files: str | None) -> kvc_verify.Repor
 def _too_large(file: str) -> kvc_verify.Malformed | None:
     """Before anything is unpacked: an archive says how large it gets, and the verifier holds it to that."""
     with contextlib.suppress(kvc_verify.Wrong):  # the check itself tells that better
-        if sum(entry.size for entry in kvc_verify.Zip(file).entries.values()) > MOST_UNPACKED:
+        if sum(entry.size for entry in kvc_verify.zip_entries(file).values()) > MOST_UNPACKED:
             return kvc_verify.Malformed("too-large", f"unpacked it is more than {MOST_UNPACKED >> 20} MiB")
     return None
 

@@ -195,6 +195,8 @@ POWERS: dict[str, Text] = {
     "approvals:destroy/person": _("decide what another person asked for"),
     "audit:destroy": _("ask that bodies of old events go"),
     "audit:destroy/person": _("let bodies of old events go, after another person asked"),
+    "deletions:destroy": _("delete what is cached, end an epoch, or stop a deletion"),
+    "holds:destroy/person": _("ask that a legal hold begins or ends"),
     "people:destroy": _("remove people, and erase what the log knows of them"),
     "share-groups:destroy": _("end a share group and fence what it cached"),
     "share-groups:destroy/person": _("let tenants share blocks, after another person asked"),

@@ -115,6 +115,18 @@ def epochs_create(
     post(context, f"/models/{place(model)}/epochs", given(weights_digest=weights_digest, note=note), validate_only)
 
 
+@epochs.command("retire")
+def epochs_retire(
+    context: typer.Context, model: Model, epoch: Annotated[int, typer.Argument(min=1)], reason: Reason,
+    policy: Annotated[str | None, typer.Option(help="immediate or drain; else immediate")] = None,
+    throttle: Annotated[int | None, typer.Option(help="Bytes a second and node")] = None,
+    validate_only: Rehearse = False,
+) -> None:  # fmt: skip
+    """End an epoch: nothing is resolved for it any more, and what is cached of it goes."""
+    body = given(reason=reason, policy=policy, throttle=throttle)
+    post(context, f"/epochs/{place(model)}/{epoch}:retire", body, validate_only)
+
+
 @adapters.command("list")
 def adapters_list(context: typer.Context, limit: Limit = 500) -> None:
     """Your adapters and the platform's, oldest first."""

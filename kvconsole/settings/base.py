@@ -210,6 +210,8 @@ CHANNEL_LAYERS = {
 }
 LOG_LATE_SECONDS = 60.0
 """So long an event may wait for sequencer, signer or witness; then nothing is destroyed, widened or exported."""
+PRODUCTION = False
+"""Whether what certificates say may bear a seal."""
 CELERY_BROKER_URL = VALKEY_URL
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True

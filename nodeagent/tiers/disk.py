@@ -2,18 +2,19 @@
 
 Order of a write: value into the key file, file under a temporary name, fsync, rename, fsync of the directory. Order of
 a free: value destroyed, file removed. So after a kill at any moment an object either is whole or cannot be read, and
-`stored` removes what cannot.
+`stored` removes what cannot. An erase is a free that looks afterwards.
 """
 
+import contextlib
 import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from kvcore.blocks import Tier
-from nodeagent.tiers.base import BlockRefused, EncKey, RunMeta, Stored, TierFull
-from nodeagent.tiers.objects import FRONT_BYTES, ID_BYTES, KeyFile, object_parse, open_with, seal_with
+from nodeagent.tiers.base import BlockRefused, EncKey, Look, Lying, RunMeta, Stored, TierFull
+from nodeagent.tiers.objects import BLANK, FRONT_BYTES, ID_BYTES, KeyFile, object_parse, open_with, seal_with
 
 _HEAD_BYTES = 16 * 1024
 """Enough for the front and the header of a run of 160 blocks."""
@@ -80,11 +81,61 @@ class DiskTier:
         self._remove([place for _, place in runs])
         self.used_bytes -= sum(meta.size_bytes for meta, _ in runs)
 
-    def _remove(self, names: list[bytes]) -> None:
-        self._keys.destroy(names)
+    def _remove(self, names: list[bytes]) -> list[bytes]:
+        """Destroys values and files; what is read back of the values."""
+        read = self._keys.destroy(names)
         for name in names:
-            self._path(name).unlink(missing_ok=True)
-            self._path(name).with_suffix(".tmp").unlink(missing_ok=True)
+            for file in self._files(name):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(file)
+        return read
+
+    def erase(self, runs: Sequence[tuple[RunMeta, bytes]], look: Look) -> None:
+        """Destroys values and files, then looks for both: in the key file and by name."""
+        self.scour([place for _, place in runs], look)
+        self.used_bytes -= sum(meta.size_bytes for meta, _ in runs)
+
+    def scour(self, places: Sequence[bytes | str], look: Look) -> None:
+        """Destroys objects (by name) and other files of the directory (by file name), and looks for them."""
+        names = [p for p in places if isinstance(p, bytes)]
+        others = [self._other(p) for p in places if isinstance(p, str)]
+        read = self._remove(names)
+        for file in others:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(file)
+        self._sync_directory()
+        for name, value in zip(names, read, strict=True):
+            gone = not any(map(os.path.lexists, self._files(name)))
+            look.saw(name + bytes([gone]) + value, clean=gone and value in (b"", BLANK))
+        for file in others:
+            look.saw(file.encode(), clean=not os.path.lexists(file))
+
+    def remains(self, places: Sequence[bytes | str]) -> list[bytes | str]:
+        """Objects and files that are there now."""
+        return [p for p in places if os.path.lexists(self._files(p)[0] if isinstance(p, bytes) else self._other(p))]
+
+    def lying(self, without: Collection[object] = ()) -> Iterator[Lying]:
+        """Each file of the directory: objects by name, others by file name, and what their headers say."""
+        for entry in os.scandir(self._dir):
+            place = _name_of(entry.name) or entry.name
+            if place in without:
+                continue
+            try:
+                with open(entry.path, "rb") as f:
+                    meta = object_parse(f.read(_HEAD_BYTES)).meta
+            except FileNotFoundError:  # it went while we looked
+                continue
+            except (OSError, BlockRefused):
+                meta = None
+            yield Lying(meta, place)
+
+    def _files(self, name: bytes) -> tuple[str, str]:
+        """Where an object is, and where it was while it was written."""
+        path = f"{self._dir}/{name.hex()}"
+        return path + OBJECT_SUFFIX, path + ".tmp"
+
+    def _other(self, file: str) -> str:
+        return f"{self._dir}/{Path(file).name}"
 
     def stored(self) -> Iterable[Stored]:
         """What is whole, parents before children where depth tells; what is not is removed."""
@@ -122,3 +173,13 @@ class DiskTier:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def _name_of(file: str) -> bytes | None:
+    """The object whose file it is; None if it is no object's."""
+    stem, _, suffix = file.rpartition(".")
+    try:
+        name = bytes.fromhex(stem)
+    except ValueError:
+        return None
+    return name if "." + suffix == OBJECT_SUFFIX and len(name) == ID_BYTES and stem == name.hex() else None

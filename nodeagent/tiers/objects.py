@@ -28,6 +28,8 @@ _NONCE = 12
 ID_BYTES = 16
 VALUE_BYTES = 32
 _RECORD = ID_BYTES + VALUE_BYTES
+BLANK = bytes(_RECORD)
+"""What is in the key file where a value was destroyed."""
 
 
 class Parsed(NamedTuple):
@@ -136,14 +138,20 @@ class KeyFile:
             raise BlockRefused("destroyed")
         return self._values[name][1]
 
-    def destroy(self, names: list[bytes]) -> None:
-        """Overwrites the values; durable when this returns. Unknown names are no error."""
-        for name in names:
-            number, _ = self._values.pop(name, (None, b""))
+    def destroy(self, names: list[bytes]) -> list[bytes]:
+        """Overwrites the values; durable when this returns. Answers what is read back of each, from the file.
+
+        An unknown name is no error: nothing (b"") is read of it. What is read is `BLANK` where the value is gone.
+        """
+        numbers = [self._values.pop(name, (None, b""))[0] for name in names]
+        for number in numbers:
             if number is not None:
-                os.pwrite(self._fd, bytes(_RECORD), number * _RECORD)
+                os.pwrite(self._fd, BLANK, number * _RECORD)
                 self._free.append(number)
         os.fsync(self._fd)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)  # so that the medium is read, not the cache
+        return [b"" if n is None else os.pread(self._fd, _RECORD, n * _RECORD) for n in numbers]
 
     def names(self) -> set[bytes]:
         """All objects that have a value."""

@@ -3,12 +3,15 @@
 import pytest
 
 from catalog.api_tenancy import EVICTS
+from catalog.operation_requests import DESTROY
 from kvconsole import apidocs
 from kvconsole.infra.access import Rule, registry, rule_for, unregistered
 
 QUOTAS, NODES, EXPORTS = ("quotas", "PUT"), ("tenant-nodes", "PUT"), ("audit-exports", "POST")
-INSIDE = {QUOTAS: EVICTS, NODES: EVICTS, EXPORTS: "audit:export"}
-"""Of these calls the body says whether they are such an act (`evict`, `personal_data`): they ask inside."""
+DELETIONS, SUBJECT = ("deletions", "POST"), ("subject", "DELETE")
+INSIDE = {QUOTAS: EVICTS, NODES: EVICTS, EXPORTS: "audit:export", DELETIONS: DESTROY, SUBJECT: DESTROY}
+"""Of these calls the body or the plan says whether they are such an act (`evict`, `personal_data`, the risk): they ask
+inside."""
 TWINS = {
     "page-tenant-close": {("tenant", "DELETE")},
     "page-tenant-quotas-evict": {QUOTAS},
@@ -29,7 +32,12 @@ TWINS = {
     "page-audit-retention-approve": {("approval-approve", "POST")},
     "page-audit-retention-deny": {("approval-deny", "POST")},
 }
-NO_PAGE = {("nodes-api", "POST"), ("audit-epochs", "POST")}
+OPERATIONS = {
+    *(DELETIONS, SUBJECT, ("epoch-retire", "POST"), ("operation-stop", "POST")),
+    *(("holds", "POST"), ("hold-release", "POST")),
+}
+"""Deletions, the end of epochs and holds are asked for by REST or `kvc delete`: they have no pages yet."""
+NO_PAGE = {("nodes-api", "POST"), ("audit-epochs", "POST")} | OPERATIONS
 """Nodes are made by programs, or on the server (`manage.py node_create`); that a log ends is asked by REST or `kvc`."""
 OWN_ACCOUNT = "account:manage"
 """Pages of one's own account have no API: it is for people in browsers alone."""

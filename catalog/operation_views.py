@@ -1,0 +1,151 @@
+"""The one shape in which an operation is shown: state, conditions and progress, computed from what is observed.
+
+Called by REST, pages and the live topic. Which operations somebody sees is decided by the plane; what is known of one
+is read on the fleet's connection.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.db.models import QuerySet
+
+from audit.services import portable
+from catalog.models import Operation, Plan, Step
+from catalog.operations.certificate import grades
+from catalog.operations.observing import Seen, observe
+from kvconsole.infra.rest import CODES
+from kvcore import plans
+from kvcore.plan_state import conditions, operation_state, progress
+from kvcore.risk import friction
+
+PLAIN = ("id", "kind", "trigger", "paused", "created_at", "requested_by", "selector", "generation")
+
+
+def operations(open_: bool = False, outcome: Any = "") -> QuerySet[Operation]:
+    """Those that the current plane shows: all, open ones, or those that ended so. Index: of the key."""
+    found = Operation.objects.filter(concluded_at=None) if open_ else Operation.objects.all()
+    return found.filter(outcome=outcome) if outcome != "" else found
+
+
+def operation_view(operation: Operation, *, now: datetime, whole: bool = True) -> dict[str, Any]:
+    """The operation as it is shown; `whole`: with its cells and conditions also when it has ended."""
+    if operation.concluded_at is not None and not whole:
+        return portable(_plain(operation) | _ended(operation))  # type: ignore[no-any-return]
+    return portable(_plain(operation) | _observed(observe(operation, now=now)))  # type: ignore[no-any-return]
+
+
+def _plain(operation: Operation) -> dict[str, Any]:
+    said = {name: getattr(operation, name) for name in PLAIN}
+    problem = operation.problem
+    return {
+        **said,
+        "done": operation.concluded_at is not None,
+        "risk": operation.risk,
+        "reason": operation.reason,
+        "plan_id": operation.plan,
+        "plan_hash": bytes(operation.plan_hash),
+        "approval": operation.approval,
+        "observed_generation": operation.observed_generation,
+        "throttle": operation.throttle,
+        "grace_until": operation.grace_until,
+        "deadline": operation.deadline,
+        "t_request": operation.created_at,
+        "t_fence": operation.fenced_at,
+        "t_erase": operation.erased_at,
+        "t_verify": operation.verified_at,
+        "t_unroutable": operation.routed_at,
+        "concluded_at": operation.concluded_at,
+        "certificate": operation.certificate,
+        "finalizers": operation.finalizers,
+        "error": {"code": problem, "title": CODES[problem][1] if problem in CODES else problem} if problem else None,
+    }
+
+
+def _ended(operation: Operation) -> dict[str, Any]:
+    return {"state": operation.outcome, "conditions": [], "progress": {"percent": 100, "cells": []}}
+
+
+def _observed(seen: Seen) -> dict[str, Any]:
+    found = conditions(seen.intent, seen.observed)
+    unroutable = any(one.type == "Unroutable" and one.status == "true" for one in found)
+    if seen.operation.fenced_at is not None:
+        reached = grades(seen, unroutable=unroutable)
+        known = [msgspec.structs.replace(o, cls=reached.get(o.owner)) for o in seen.observed.owners]
+        seen = seen._replace(observed=msgspec.structs.replace(seen.observed, owners=tuple(known)))
+    far = progress(seen.intent, seen.observed)
+    outcome = seen.operation.outcome
+    return {
+        "state": outcome or str(operation_state(found)),
+        "conditions": [
+            {**msgspec.to_builtins(one), "since": datetime.fromtimestamp(one.since, UTC) if one.since else None}
+            for one in found
+        ],
+        "progress": {
+            "percent": 100 if outcome.startswith("completed") else far.percent,
+            "cells": msgspec.to_builtins(far.cells),
+        },
+    }
+
+
+def plan_view(row: Plan) -> dict[str, Any]:
+    """A plan as it is shown, with what its risk asks for."""
+    plan = plans.plan_from_json(row.body)
+    return portable(  # type: ignore[no-any-return]
+        {
+            "id": row.id,
+            "kind": row.kind,
+            "plan_hash": plan.plan_hash,
+            "selector": row.selector,
+            "options": row.options,
+            "namespaces": len(plan.targets),
+            "left_out": [_left_out(target) for target in plan.left_out],
+            "tenants": list(plan.tenants),
+            "blocks": plan.blocks,
+            "bytes": plan.bytes,
+            "cells": [msgspec.to_builtins(cell) for cell in plan.cells],
+            "blockers": [msgspec.to_builtins(one) for one in plan.blockers],
+            "unreachable": list(plan.unreachable),
+            "sample": list(plan.sample),
+            "lost_hits": plan.lost_hits,
+            "risk": str(plan.risk),
+            "reasons": list(plan.reasons),
+            "friction": msgspec.to_builtins(friction(plan.risk)),
+            "confirm_phrase": plans.confirm_phrase(plan),
+            "created_at": row.created_at,
+            "expires_at": row.expires_at,
+        }
+    )
+
+
+def _left_out(target: plans.Target) -> dict[str, Any]:
+    return {
+        "namespace": target.ns,
+        "share_group": target.share_group,
+        "tenants": [target.tenant, *target.shared_with],
+        "blocks": sum(cell.blocks for cell in target.cells),
+        "bytes": sum(cell.bytes for cell in target.cells),
+    }
+
+
+def receipt_view(step: UUID) -> dict[str, Any] | None:
+    """The receipt of a step as the node signed it, where the current plane shows it."""
+    row = Step.objects.filter(id=step, receipt__isnull=False).first()
+    if row is None:
+        return None
+    return portable(  # type: ignore[no-any-return]
+        {
+            "id": row.id,
+            "operation": row.operation,
+            "node": row.node,
+            "source": row.source,
+            "tier": row.tier,
+            "kind": row.kind,
+            "state": row.state,
+            "code": row.code,
+            "hash": row.receipt_hash,
+            "done_at": row.done_at,
+            "receipt": row.receipt,
+        }
+    )

@@ -1,0 +1,186 @@
+"""Reads everything that is known of an operation: what is intended, where its blocks can be, what was answered.
+
+Any process may ask at any time; nothing is written here. Rows of tenants are read on the fleet's connection, as who may
+see the operation was decided before. Called by the engine and by whoever shows an operation.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+from audit.proving import is_signed
+from catalog import operation_owners as owners
+from catalog.models import Operation, OperationTarget, Step
+from catalog.operation_plans import finer, holds_on
+from kvconsole.infra.access import FLEET_PLANE
+from kvcore.plan_steps import Intent, Observed, OwnerSeen, StepSeen
+from kvcore.plans import Selector, Target
+from tenants.erasing import keys_out, node_fences
+
+ORDER_GENERATION = 1
+"""Steps belong to the order, which is given once: a change of mind makes no new ones of what was done."""
+ENDED = frozenset({"done", "partial", "failed", "refused"})
+COLUMNS = (
+    *("id", "kind", "owner", "boot", "attempt", "state", "code", "done_at", "at_boot", "at_stream", "at_seq"),
+    *("total_bytes", "total_blocks", "done_bytes", "done_blocks", "receipt", "erasure", "node"),
+)
+
+
+class Seen(NamedTuple):
+    """All that is known of one operation."""
+
+    operation: Operation
+    intent: Intent
+    observed: Observed
+    places: dict[int, owners.Place]
+    targets: list[OperationTarget]
+
+
+def observe(operation: Operation, *, now: datetime) -> Seen:
+    """The operation as it stands."""
+    targets = list(OperationTarget.objects.using(FLEET_PLANE).filter(operation=operation.id).order_by("digest"))
+    places = {place.owner: place for place in owners.places()}
+    rows = list(Step.objects.using(FLEET_PLANE).filter(operation=operation.id).only(*COLUMNS).order_by("attempt"))
+    return Seen(
+        operation,
+        _intent(operation, targets),
+        _observed(operation, targets, places, rows, now),
+        places,
+        targets,
+    )
+
+
+def _intent(operation: Operation, targets: Sequence[OperationTarget]) -> Intent:
+    options = operation.options
+    return Intent(
+        operation=str(operation.id),
+        kind=operation.kind,
+        generation=ORDER_GENERATION,
+        targets=tuple(
+            Target(
+                ns=bytes(target.digest).hex(),
+                gen_upto=str(target.min_gen),
+                namespace=str(target.namespace or ""),
+                group=(target.keys or {}).get("group"),
+                keys=tuple(target.keys["keys"]) if target.keys else None,
+            )
+            for target in targets
+        ),
+        approved=operation.fenced_at is not None or not operation.needs_approval,
+        failed=operation.problem if operation.outcome == "failed" else "",
+        denied=operation.outcome == "denied",
+        expired=operation.outcome == "expired",
+        paused=operation.paused,
+        held=operation.concluded_at is None and bool(holds_on({t.namespace for t in targets if t.namespace})),
+        stopped=operation.stopped_at is not None or operation.outcome == "stopped",
+        finer=finer(msgspec.convert(operation.selector, Selector)) and options.get("collateral") == "none",
+        crypto_erase=bool(options.get("crypto_erase")),
+        grace_until=operation.grace_until.timestamp() if operation.grace_until else 0.0,
+        deadline=operation.deadline.timestamp(),
+        rate_bytes_per_s=operation.throttle,
+    )
+
+
+def _observed(
+    operation: Operation,
+    targets: Sequence[OperationTarget],
+    places: dict[int, owners.Place],
+    rows: Sequence[Step],
+    now: datetime,
+) -> Observed:
+    fences = [(t.namespace, t.min_gen) for t in targets if t.namespace]
+    believed = owners.held([(bytes(t.digest), t.min_gen) for t in targets])
+    out = keys_out(fences=fences, seq=operation.fence_seq, now=now) if fences else None
+    behind = import_string(settings.ROUTERS_BEHIND)(seq=operation.fence_seq, now=now) if targets else 0
+    acknowledged = node_fences()
+    at_first = _at_first(rows)
+    return Observed(
+        now=now.timestamp(),
+        owners=tuple(
+            _owner(place, believed, acknowledged.get(str(place.node), -1) >= operation.fence_seq, at_first)
+            for place in places.values()
+        ),
+        steps=tuple(step_seen(row) for row in rows),
+        fenced_at=_at(operation.fenced_at),
+        order_logged=operation.order_event is not None and is_signed(operation.order_event),
+        routers_waiting=behind,
+        gateways_waiting=out.gateways if out else 0,
+        lease_ends_at=_at(out.until) if out else None,
+        keys_destroyed=any(row.kind == "keys" and row.state == "done" for row in rows),
+        requested_at=_at(operation.created_at),
+        concluded_at=_at(operation.concluded_at) if operation.outcome.startswith("completed") else None,
+        exceptions=("exceptions",) if operation.outcome == "completed_with_exceptions" else (),
+    )
+
+
+def _at_first(rows: Sequence[Step]) -> dict[int, int]:
+    """Place → bytes that were believed there when its first step was made."""
+    found: dict[int, int] = {}
+    for row in rows:
+        found[row.owner] = max(found.get(row.owner, 0), row.total_bytes)
+    return found
+
+
+def _owner(
+    place: owners.Place,
+    believed: dict[bytes, dict[tuple[int, str], owners.Held]],
+    fenced: bool,
+    at_first: dict[int, int],
+) -> OwnerSeen:
+    here = [by[place.source_id, place.tier] for by in believed.values() if (place.source_id, place.tier) in by]
+    return OwnerSeen(
+        owner=place.owner,
+        node=place.node_name,
+        source=place.source,
+        tier=place.tier,
+        dp_rank=place.dp_rank,
+        boot=place.boot,
+        stream=place.stream,
+        seq=place.seq,
+        reachable=place.reachable,
+        fenced=fenced,
+        gap=place.gap,
+        retired=place.retired,
+        blocks=sum(one.blocks for one in here),
+        bytes=sum(one.bytes for one in here),
+        total_bytes=at_first.get(place.owner, 0),
+        last_heard=place.last_heard.timestamp() if place.last_heard else 0.0,
+    )
+
+
+def step_seen(row: Step) -> StepSeen:
+    """The step as the rules see it."""
+    detail: dict[str, Any] = ((row.receipt or {}).get("body") or {}).get("detail") or {}
+    remaining = detail.get("remaining") or {}
+    return StepSeen(
+        step=str(row.id),
+        kind=row.kind,
+        owner=row.owner,
+        boot=row.boot,
+        attempt=row.attempt,
+        outcome=row.state if row.state in ENDED else "",
+        at=row.done_at.timestamp() if row.done_at else 0.0,
+        position_boot=row.at_boot,
+        position_stream=row.at_stream,
+        position_seq=row.at_seq,
+        found=int(detail.get("found_blocks") or 0) if row.kind == "verify" else 0,
+        left=int(remaining.get("blocks") or 0),
+        leased_until=remaining.get("leased_until"),
+        blocks=row.done_blocks,
+        bytes=row.done_bytes,
+        bad=row.code.startswith("contradicted"),
+    )
+
+
+def operation_of(operation: UUID) -> Operation | None:
+    """The operation of this id, whoever's it is."""
+    return Operation.objects.using(FLEET_PLANE).filter(id=operation).first()
+
+
+def _at(time: datetime | None) -> float | None:
+    return time.timestamp() if time else None

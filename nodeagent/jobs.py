@@ -1,0 +1,80 @@
+"""Decides how a command that takes long is carried out: in a thread of its own, as long as its sender wants it.
+
+A job goes on until the newest command for its step expires; every repetition of the command renews it. So whoever
+pauses or stops an operation has only to be silent. Used by `executor`; `erasing` and `verifying` run in it.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kvcore.messages import Command
+
+
+class Stopped(Exception):
+    """Nobody wants the job any more now, or the agent ends. It goes on where it was at the next call of its step."""
+
+
+class Done(NamedTuple):
+    """What a receipt will say."""
+
+    outcome: str
+    code: str
+    detail: dict[str, Any]
+
+
+class Running(NamedTuple):
+    """The step is under way: bytes done, and bytes in all as far as they are known."""
+
+    step: str
+    done_bytes: int
+    total_bytes: int
+
+
+class Job:
+    """One step that is under way. The verb calls it between slices of its work."""
+
+    def __init__(self, command: Command, clock: Callable[[], float]) -> None:
+        self.command, self.until, self._clock = command, command.expires_at, clock
+        self.done_bytes = self.total_bytes = 0
+        self.result: Done | None = None
+        """What it came to, until its receipt is durable."""
+        self.refusal = ""
+        """Why it came to nothing; nothing more is done then than what is written down."""
+        self.ended = threading.Event()
+        self._stopping = threading.Event()
+
+    @property
+    def running(self) -> Running:
+        """How far it is."""
+        return Running(self.command.step, self.done_bytes, self.total_bytes)
+
+    def renew(self, command: Command) -> None:
+        """The same step was ordered again."""
+        self.until = max(self.until, command.expires_at)
+
+    def stop(self) -> None:
+        """It ends at its next look."""
+        self._stopping.set()
+
+    def check(self) -> None:
+        """Passes while the job is wanted.
+
+        Raises:
+            Stopped: it is not.
+        """
+        if self._stopping.is_set() or self._clock() > self.until:
+            raise Stopped
+
+    def sleep(self, seconds: float) -> None:
+        """Lets others go on for so long.
+
+        Raises:
+            Stopped: the job is not wanted any more.
+        """
+        self._stopping.wait(seconds)
+        self.check()
+
+    def tell(self, done_bytes: int, total_bytes: int) -> None:
+        """How far it is."""
+        self.done_bytes, self.total_bytes = done_bytes, total_bytes
