@@ -15,6 +15,7 @@ from catalog.models.pictures import (
     TierMark,
     Usage,
 )
+from catalog.models.pins import Pin
 from catalog.models.quotas import (
     Allowance,
     Attempt,
@@ -68,6 +69,7 @@ __all__ = [
     "Operation",
     "OperationTarget",
     "Owner",
+    "Pin",
     "Placement",
     "Plan",
     "Pulse",
