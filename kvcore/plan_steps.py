@@ -14,6 +14,8 @@ from uuid import UUID
 import msgspec
 import rfc8785
 
+from kvcore.plan_kinds import FINALIZERS as FINALIZERS
+from kvcore.plan_kinds import KINDS as KINDS
 from kvcore.plans import Target
 from kvcore.receipts import EraseArgs, EraseTarget
 
@@ -27,23 +29,6 @@ DESTROYS = frozenset({"erase", "shred"})
 
 WAIT_SECONDS, MOST_WAIT_SECONDS = 2.0, 60.0
 """A step that failed is repeated after so long, doubled each time, at most."""
-
-
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operation of a kind does. All are the same engine."""
-
-    name: str
-    fences: bool  # generations are fenced before anything else
-    keys: bool  # the generations' keys are destroyed in the end
-    finalizers: tuple[str, ...]
-
-
-FINALIZERS = ("catalog", "routing", "keys")
-KINDS: dict[str, Kind] = {
-    "deletion": Kind(name="deletion", fences=True, keys=True, finalizers=FINALIZERS),
-    "epoch": Kind(name="epoch", fences=True, keys=True, finalizers=FINALIZERS),
-    "quota_trim": Kind(name="quota_trim", fences=False, keys=False, finalizers=("catalog",)),
-}
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
