@@ -118,14 +118,13 @@ class Operations(APIView):
         if state not in ("", "open", *forms.STATES[6:]):
             raise Problem("validation-failed", errors=[{"pointer": "/state", "code": "invalid", "detail": state[:63]}])
 
-        def whole(rows: list[Any]) -> list[Operation]:
+        def whole(rows: list[Any]) -> list[dict[str, Any]]:
             found = Operation.objects.in_bulk([row.id for row in rows])
-            return [found[row.id] for row in rows if row.id in found]
+            return views.operations_shown([found[row.id] for row in rows if row.id in found], now=now)
 
         return page_of(
-            LISTED, request, name=f"operations.{state}", views=whole,
+            LISTED, request, name=f"operations.{state}", views=whole, item=dict,
             filters={"open_": state == "open", "outcome": "" if state == "open" else state},
-            item=lambda one: views.operation_view(one, now=now, whole=False),
         )  # fmt: skip
 
 

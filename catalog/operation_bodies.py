@@ -185,7 +185,7 @@ ProgressCellOut = type(
     "ProgressCellOut",
     (serializers.Serializer,),
     {
-        "__doc__": "How far one owner is. `class`: 0 to 5, null = not graded yet.",
+        "__doc__": "How far one owner is. `class`: 0 to 5, null = not graded yet; `flags`: what is said beside it.",
         "__module__": __name__,
         "node": serializers.CharField(),
         "source": serializers.CharField(),
@@ -193,6 +193,7 @@ ProgressCellOut = type(
         "owner": serializers.IntegerField(),
         "state": serializers.ChoiceField(["pending", "erasing", "erased", "verified", "blocked", "silent"]),
         "class": serializers.IntegerField(allow_null=True),
+        "flags": serializers.ListField(child=serializers.CharField()),
         "done_bytes": serializers.IntegerField(),
         "total_bytes": serializers.IntegerField(),
     },

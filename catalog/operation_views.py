@@ -4,6 +4,7 @@ Called by REST, pages and the live topic. Which operations somebody sees is deci
 is read on the fleet's connection.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -14,10 +15,12 @@ from django.db.models import QuerySet
 from audit.services import portable
 from catalog.models import Operation, Plan, Step
 from catalog.operations.certificate import grades
-from catalog.operations.observing import Seen, observe
+from catalog.operations.observing import Seen, observe, observe_all
 from kvconsole.infra.rest import CODES
 from kvcore import plans
+from kvcore.erasure import Graded
 from kvcore.plan_state import conditions, operation_state, progress
+from kvcore.plan_steps import OwnerSeen
 from kvcore.risk import friction
 
 PLAIN = ("id", "kind", "trigger", "paused", "created_at", "requested_by", "selector", "generation")
@@ -34,6 +37,16 @@ def operation_view(operation: Operation, *, now: datetime, whole: bool = True) -
     if operation.concluded_at is not None and not whole:
         return portable(_plain(operation) | _ended(operation))  # type: ignore[no-any-return]
     return portable(_plain(operation) | _observed(observe(operation, now=now)))  # type: ignore[no-any-return]
+
+
+def operations_shown(operations: Sequence[Operation], *, now: datetime) -> list[dict[str, Any]]:
+    """The same of several, in their order: without classes, and without cells of what has ended. Reads are shared."""
+    open_ = [one for one in operations if one.concluded_at is None]
+    seen = dict(zip((one.id for one in open_), observe_all(open_, now=now), strict=True))
+    return [
+        portable(_plain(one) | (_observed(seen[one.id], graded=False) if one.id in seen else _ended(one)))
+        for one in operations
+    ]
 
 
 def _plain(operation: Operation) -> dict[str, Any]:
@@ -67,12 +80,13 @@ def _ended(operation: Operation) -> dict[str, Any]:
     return {"state": operation.outcome, "conditions": [], "progress": {"percent": 100, "cells": []}}
 
 
-def _observed(seen: Seen) -> dict[str, Any]:
+def _observed(seen: Seen, *, graded: bool = True) -> dict[str, Any]:
     found = conditions(seen.intent, seen.observed)
     unroutable = any(one.type == "Unroutable" and one.status == "true" for one in found)
-    if seen.operation.fenced_at is not None:
+    reached: dict[int, Graded] = {}
+    if graded and seen.operation.fenced_at is not None:
         reached = grades(seen, unroutable=unroutable)
-        known = [msgspec.structs.replace(o, cls=reached.get(o.owner)) for o in seen.observed.owners]
+        known = [_graded(one, reached.get(one.owner)) for one in seen.observed.owners]
         seen = seen._replace(observed=msgspec.structs.replace(seen.observed, owners=tuple(known)))
     far = progress(seen.intent, seen.observed)
     outcome = seen.operation.outcome
@@ -84,9 +98,16 @@ def _observed(seen: Seen) -> dict[str, Any]:
         ],
         "progress": {
             "percent": 100 if outcome.startswith("completed") else far.percent,
-            "cells": msgspec.to_builtins(far.cells),
+            "cells": [
+                {**msgspec.to_builtins(cell), "flags": list(reached[cell.owner].flags if cell.owner in reached else ())}
+                for cell in far.cells
+            ],
         },
     }
+
+
+def _graded(owner: OwnerSeen, reached: Graded | None) -> OwnerSeen:
+    return msgspec.structs.replace(owner, cls=reached.cls if reached else None)
 
 
 def plan_view(row: Plan) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from kvcore.certificates import (
     complete,
     copy_row,
 )
-from kvcore.erasure import CopyEvidence, Erasure
+from kvcore.erasure import CopyEvidence, Erasure, Graded
 from kvcore.messages import Receipt, Signed
 from kvcore.plan_state import Condition
 from kvcore.receipts import CertificateBody, CertificateCopy
@@ -187,11 +187,11 @@ def certificate_keep(seen: Seen, body: CertificateBody, *, now: datetime) -> boo
     return True
 
 
-def grades(seen: Seen, *, unroutable: bool) -> dict[int, Erasure]:
-    """Place → class reached so far, where something of it was answered."""
+def grades(seen: Seen, *, unroutable: bool) -> dict[int, Graded]:
+    """Place → class and flags reached so far, where something of it was answered."""
     found = counted(seen.operation.id)
     rows = copies(seen, found, unroutable=unroutable, keys_gone=False)
-    return {row.owner: Erasure(row.cls) for row in rows if row.owner in found}
+    return {row.owner: Graded(Erasure(row.cls), tuple(row.flags)) for row in rows if row.owner in found}
 
 
 def _selector(said: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ Any process may ask at any time; nothing is written here. Rows of tenants are re
 see the operation was decided before. Called by the engine and by whoever shows an operation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -26,8 +26,8 @@ ORDER_GENERATION = 1
 """Steps belong to the order, which is given once: a change of mind makes no new ones of what was done."""
 ENDED = frozenset({"done", "partial", "failed", "refused"})
 COLUMNS = (
-    *("id", "kind", "owner", "boot", "attempt", "state", "code", "done_at", "at_boot", "at_stream", "at_seq"),
-    *("total_bytes", "total_blocks", "done_bytes", "done_blocks", "receipt", "erasure", "node"),
+    *("id", "operation", "kind", "owner", "boot", "attempt", "state", "code", "done_at", "at_boot", "at_stream"),
+    *("at_seq", "total_bytes", "total_blocks", "done_bytes", "done_blocks", "receipt", "erasure", "node"),
 )
 
 
@@ -43,16 +43,35 @@ class Seen(NamedTuple):
 
 def observe(operation: Operation, *, now: datetime) -> Seen:
     """The operation as it stands."""
-    targets = list(OperationTarget.objects.using(FLEET_PLANE).filter(operation=operation.id).order_by("digest"))
-    places = {place.owner: place for place in owners.places()}
-    rows = list(Step.objects.using(FLEET_PLANE).filter(operation=operation.id).only(*COLUMNS).order_by("attempt"))
-    return Seen(
-        operation,
-        _intent(operation, targets),
-        _observed(operation, targets, places, rows, now),
-        places,
-        targets,
-    )
+    return observe_all([operation], now=now)[0]
+
+
+def observe_all(operations: Sequence[Operation], *, now: datetime) -> list[Seen]:
+    """Operations as they stand, in their order; what is the same for all of them is read once."""
+    ids = [operation.id for operation in operations]
+    targets = _by_operation(OperationTarget.objects.using(FLEET_PLANE).filter(operation__in=ids).order_by("digest"))
+    steps = _by_operation(
+        Step.objects.using(FLEET_PLANE).filter(operation__in=ids).only(*COLUMNS).order_by("attempt")
+    )  # fmt: skip
+    places = {place.owner: place for place in owners.places()} if ids else {}
+    acknowledged = node_fences() if ids else {}
+    return [
+        Seen(
+            one,
+            _intent(one, targets.get(one.id, [])),
+            _observed(one, targets.get(one.id, []), places, steps.get(one.id, []), acknowledged, now),
+            places,
+            targets.get(one.id, []),
+        )
+        for one in operations
+    ]
+
+
+def _by_operation(rows: Iterable[Any]) -> dict[UUID, list[Any]]:
+    found: dict[UUID, list[Any]] = {}
+    for row in rows:
+        found.setdefault(row.operation, []).append(row)
+    return found
 
 
 def _intent(operation: Operation, targets: Sequence[OperationTarget]) -> Intent:
@@ -91,13 +110,13 @@ def _observed(
     targets: Sequence[OperationTarget],
     places: dict[int, owners.Place],
     rows: Sequence[Step],
+    acknowledged: dict[str, int],
     now: datetime,
 ) -> Observed:
     fences = [(t.namespace, t.min_gen) for t in targets if t.namespace]
     believed = owners.held([(bytes(t.digest), t.min_gen) for t in targets])
     out = keys_out(fences=fences, seq=operation.fence_seq, now=now) if fences else None
     behind = import_string(settings.ROUTERS_BEHIND)(seq=operation.fence_seq, now=now) if targets else 0
-    acknowledged = node_fences()
     at_first = _at_first(rows)
     return Observed(
         now=now.timestamp(),
