@@ -109,6 +109,7 @@ TYPES = _types(
     (0x0202, "epoch.created", "model epoch:int weights_digest"),
     (0x0203, "epoch.retired", "model epoch:int policy"),
     (0x0204, "adapter.registered", "model name digest epoch:int"),
+    (0x0205, "epoch.reopened", "model epoch:int operation"),
     (0x0210, "namespace.created", "digest:hex model model_epoch:int generation:int key_scheme share_group"),
     (0x0211, "namespace.generation_bumped", "digest:hex generation:int min_gen:int reason fence_seq:int"),
     (0x0212, "rollout.changed", "model shares:map before:map version:int horizon_seconds:int"),
@@ -122,6 +123,8 @@ TYPES = _types(
     (0x0230, "approval.decided", "kind object decision risk reason:free"),
     (0x0240, "quota.changed", "tiers:map requests_per_second:int? deletions_per_hour:int? evict:flag"),
     (0x0241, "classes.changed", "rules:map"),
+    (0x0242, "window.created", "cron minutes:int from_risk reason:free"),
+    (0x0243, "window.removed", "cron minutes:int from_risk reason:free"),
     (0x02F0, "access.refused", "route method status:int code repeated:int calls:int"),
     (0x02F1, "placement.refused", "namespace:hex node tier reason count:int"),
     (0x02F2, "placement.violated", "namespace:hex node tier reason count:int"),
@@ -137,7 +140,8 @@ TYPES = _types(
     (0x0411, "command.concluded", "step kind node state code receipt_hash"),
     (
         0x0501, "order.approved",
-        "operation kinds:list nodes:list plan_hash:hex selector_hash:hex risk approval:text? not_after:time",
+        "operation kinds:list nodes:list plan_hash:hex selector_hash:hex risk approval:text? not_after:time"
+        " targets_root:hex? targets:int? force_after:time? fencing:flag",
     ),
     (
         0x0502, "operation.requested",
@@ -162,6 +166,7 @@ TYPES = _types(
     (0x050C, "hold.release_requested", "reason:free approval"),
     (0x050D, "hold.released", "approval"),
     (0x050E, "hold.denied", "approval"),
+    (0x050F, "session.ended", "namespaces:int operation:text?"),
     (0x0601, "key.leased", "holder_kind holder leases:int new:int fence_seq:int leases_hash:hex"),
     (0x0602, "key.destroyed", "kind name keys:int"),
     (0x0701, "export.made", "range:map filters:map formats:list records:int manifest_sha256:hex"),

@@ -43,8 +43,10 @@ from catalog.models.store import (
     Shard,
     Source,
 )
+from catalog.models.windows import FROM_RISKS, DenyWindow
 
 __all__ = [
+    "FROM_RISKS",
     "HOLD_STATES",
     "NODE_ROLES",
     "NODE_STATES",
@@ -53,6 +55,7 @@ __all__ = [
     "Allowance",
     "Attempt",
     "ClassRule",
+    "DenyWindow",
     "Eviction",
     "HeatAxis",
     "HeatColumn",

@@ -44,6 +44,8 @@ class Operation(models.Model):
     tenant_id = models.UUIDField()
     kind = models.CharField(max_length=16)
     trigger = models.CharField(max_length=16, default="user")
+    about = models.CharField(max_length=200, blank=True)
+    """What a rule asked it for: of one matter at most one operation is open."""
     selector = models.JSONField()
     options = models.JSONField(default=dict)
     plan = models.UUIDField(null=True)
@@ -59,6 +61,10 @@ class Operation(models.Model):
     finalizers = ArrayField(models.CharField(max_length=16), default=list)
     paused = models.BooleanField(default=False)
     stopped_at = models.DateTimeField(null=True)
+    drain_until = models.DateTimeField(null=True)
+    """Set when a drain begins: what is drained stays readable until then at most."""
+    windows_passed = models.BooleanField(default=False)
+    """Whether it starts in a deny window too; then a second person must have agreed."""
     grace_until = models.DateTimeField(null=True)
     throttle = models.BigIntegerField(null=True)
     """Bytes a second and node; null = as fast as it goes."""
@@ -96,6 +102,11 @@ class Operation(models.Model):
             ),
             models.CheckConstraint(
                 name="catalog_operation_observed", condition=Q(observed_generation__lte=F("generation"))
+            ),
+            models.UniqueConstraint(
+                name="catalog_operation_about",
+                fields=["tenant_id", "trigger", "about"],
+                condition=Q(concluded_at__isnull=True) & ~Q(about=""),
             ),
         ]
         indexes = [

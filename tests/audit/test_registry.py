@@ -25,6 +25,7 @@ FROZEN = """
 0202 epoch.created model epoch:int weights_digest
 0203 epoch.retired model epoch:int policy
 0204 adapter.registered model name digest epoch:int
+0205 epoch.reopened model epoch:int operation
 0210 namespace.created digest:hex model model_epoch:int generation:int key_scheme share_group
 0211 namespace.generation_bumped digest:hex generation:int min_gen:int reason fence_seq:int
 0212 rollout.changed model shares:map before:map version:int horizon_seconds:int
@@ -38,6 +39,8 @@ FROZEN = """
 0230 approval.decided kind object decision risk reason:free
 0240 quota.changed tiers:map requests_per_second:int? deletions_per_hour:int? evict:flag
 0241 classes.changed rules:map
+0242 window.created cron minutes:int from_risk reason:free
+0243 window.removed cron minutes:int from_risk reason:free
 02f0 access.refused route method status:int code repeated:int calls:int
 02f1 placement.refused namespace:hex node tier reason count:int
 02f2 placement.violated namespace:hex node tier reason count:int
@@ -65,6 +68,7 @@ FROZEN = """
 050c hold.release_requested reason:free approval
 050d hold.released approval
 050e hold.denied approval
+050f session.ended namespaces:int operation:text?
 0601 key.leased holder_kind holder leases:int new:int fence_seq:int leases_hash:hex
 0602 key.destroyed kind name keys:int
 0701 export.made range:map filters:map formats:list records:int manifest_sha256:hex
