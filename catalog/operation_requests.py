@@ -179,16 +179,29 @@ def _check_friction(plan: plans.Plan, reason: str, phrase: str, actor: Principal
         raise Problem("confirm-phrase-wrong", f"Type: {plans.confirm_phrase(plan)}")
 
 
+def plan_drift(row: Plan, *, actor: Principal, now: datetime) -> plans.Drift:
+    """What is different now from what the plan froze; nothing is written.
+
+    Raises:
+        Problem: as `plan_input`, where what it named is gone by name.
+    """
+    return _drifted(row, plans.plan_from_json(row.body), actor, now)[0]
+
+
+def _drifted(row: Plan, plan: plans.Plan, actor: Principal, now: datetime) -> tuple[plans.Drift, plans.PlanInput]:
+    asked = plan_input(
+        kind=row.kind, selector=plan.selector, options=plan.options, actor=_asker(row.requested_by, actor), now=now
+    )
+    return plans.drifted(plan, asked), asked
+
+
 def _targets_now(row: Plan, plan: plans.Plan, actor: Principal, now: datetime) -> tuple[plans.Target, ...]:
     """The targets as they are now: what came since goes too, unless it is too much.
 
     Raises:
         Problem: plan-drifted.
     """
-    asked = plan_input(
-        kind=row.kind, selector=plan.selector, options=plan.options, actor=_asker(row.requested_by, actor), now=now
-    )
-    drift = plans.drifted(plan, asked)
+    drift, asked = _drifted(row, plan, actor, now)
     if drift.replan:
         detail = f"{', '.join(drift.reasons)}: {drift.bytes_before} bytes then, {drift.bytes_now} now. Make a new plan."
         raise Problem("plan-drifted", detail)
