@@ -31,6 +31,7 @@ from nodeagent.probe import Prober
 from nodeagent.reporter import Reporter
 from nodeagent.sender import Sender
 from nodeagent.tiers.memory import MemoryTier
+from nodeagent.transfer_desk import Desk
 from nodeagent.watermarks import Curve
 
 TICK_SECONDS = 0.1
@@ -65,13 +66,15 @@ class Agent:
         self.orders = Orders(self.media, self.ring, self.engine, self.journal)
         prober = Prober(self.config, self.media.remote, time.time)
         private_key = bytes.fromhex(home.read_secret(KEY_FILE).decode().strip())
+        self.desk = Desk(self.media, self.ring, node=self.config.node, private_key=private_key)
+        self.orders.transfers = self.desk
         self.executor = Executor(
             node=self.config.node, boot=self.boot, private_key=private_key,
             console_key=bytes.fromhex(self.config.console_public_key), journal=self.journal,
             verbs={
                 "ping": self._ping, "inventory": self._inventory, "digest": self._digest, "fence": self.orders.fence,
             },
-            long={**self.orders.long, "probe": prober.probe}, positions=self.positions,
+            long={**self.orders.long, **self.desk.long, "probe": prober.probe}, positions=self.positions,
             boots=lambda: [box.boot for box in self.media.outboxes if box.boot],
         )  # fmt: skip
         self.sender = Sender(
@@ -130,6 +133,7 @@ class Agent:
             self._due["upkeep"] = now + UPKEEP_SECONDS
             self.media.probe(now)
             self.media.relief.expire(now)
+            self.desk.upkeep(now)
         self._tell(now)
         return more
 
@@ -243,6 +247,11 @@ class Agent:
             "open_steps": len(self.journal.open_steps()),
             "running_steps": {r.step: [r.done_bytes, r.total_bytes] for r in self.executor.running},
             "fences": self.ring.fences, "fences_not_kept": self.ring.unkept,
+            "transfers": {
+                "offers": len(self.desk.offers.open), "staged": len(self.desk.staging),
+                "sent_bytes": self.desk.offers.sent_bytes, "in_flight_bytes": self.desk.credits.in_flight,
+                "peak_bytes": self.desk.credits.peak,
+            },
             "cleared_blocks": {t.value: n for t, n in pool.cleared.copy().items()},
         }  # fmt: skip
 

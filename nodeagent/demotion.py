@@ -183,11 +183,12 @@ class Relief:
         """Drops copies that were not used for their tier's ttl, and what is over a quota. Answers runs."""
         pool, count = self._pool, 0
         with pool.lock:
+            pool.budget.unpin(now)
             for tier in pool.order:
                 ttl = pool.configs[tier].ttl_seconds
                 if ttl:
                     for run in [r for r in pool.runs.values() if tier in r.copies and now - r.last > ttl]:
-                        if run.copies[tier].state is BlockState.COMMITTED:
+                        if run.copies[tier].state is BlockState.COMMITTED and not pool.budget.pinned(run):
                             pool.drop(run, tier, "ttl")
                             count += 1
             count += self._trim() + self._bar()

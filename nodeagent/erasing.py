@@ -40,11 +40,12 @@ class Erasing:
     def __init__(
         self, pool: Pool, journal: Journal, command: Command, args: EraseArgs, tier: Tier, targets: Targets, job: Job,
         *, until: Callable[[Collection[Copy]], float | None],
+        under_way: Callable[[Tier, Targets], list[tuple[RunMeta, list[bool]]]] = lambda tier, targets: [],
     ) -> None:  # fmt: skip
         self._pool, self._journal, self._step, self._job = pool, journal, command.step, job
         self._family = f"{command.kind} {args.operation} {tier}"
         self._order, self._args, self._tier, self._targets = command.order_hash, args, tier, targets
-        self._store, self._until = pool.tiers[tier], until
+        self._store, self._until, self._under_way = pool.tiers[tier], until, under_way
         self._slots = self._store if isinstance(self._store, MemoryTier) else None
         self.look = Look()
         self._leased: list[Run] = []
@@ -69,7 +70,7 @@ class Erasing:
             while True:
                 before = self.look.sampled, self.look.clean
                 try:
-                    found = self._indexed() | self._strays()
+                    found = self._staged() | self._indexed() | self._strays()
                 except TierReset as e:
                     with self._pool.lock:
                         self._pool.reset(self._tier, e.boot)
@@ -83,6 +84,7 @@ class Erasing:
                     self._job.sleep(DOWN_SECONDS)
                     found = True
                 stuck = self.look.sampled > before[0] and self.look.clean == before[1]
+                stuck = stuck or (self._targets.finer and time.monotonic() >= self._patience)  # they come anew
                 if stuck or (not found and not self._wait()):
                     break
         if self._slots is not None:
@@ -129,12 +131,22 @@ class Erasing:
             with pool.lock:
                 pool.erasing.remove(entry)
 
+    # What is under way to or from other nodes
+
+    def _staged(self) -> bool:
+        """What is staged for the tier is overwritten, and what is held there for others is held no more."""
+        with self._pool.lock:
+            staged = self._under_way(self._tier, self._targets)
+            self._note([(b"staged %d" % meta.version, meta, marks) for meta, marks in staged])
+        return bool(staged)
+
     # What the index knows
 
     def _indexed(self) -> bool:
         """Erases every copy in the index that nobody uses; True if there was one."""
         tier, pool, erased = self._tier, self._pool, 0
         with pool.lock:
+            self._targets.grow(r.meta for r in pool.runs.values())
             todo = [r for r in pool.runs.values() if tier in r.copies and self._targets.meant(r.meta) is not None]
         self._leased = []
         self._total = self._done + sum(r.meta.size_bytes for r in todo)
@@ -327,7 +339,7 @@ class Erasing:
             medium=medium, class_claimed=0 if outcome == "failed" else 3 if memory else 2, stream_pos=position,
             started_us=int(started * 1e6), finished_us=int(self._pool.clock() * 1e6),
             residual=[*residual, *(["FORCED"] if self._broken else [])],
-            remaining=Remaining(blocks=blocks, leased_until=self._until(copies)),
+            remaining=Remaining(blocks=blocks, leased_until=self._until(copies)), targets_root=self._args.targets_root,
         )  # fmt: skip
         return Done(outcome, code, msgspec.to_builtins(detail))
 

@@ -16,7 +16,7 @@ import msgspec
 
 from kvcore.blocks import TIERS
 from kvcore.messages import Fence
-from nodeagent.budget import Policy, policies_of
+from nodeagent.budget import Pin, Policy, policies_of
 from nodeagent.journal import JournalFull
 from nodeagent.tiers.base import LeaseOver
 
@@ -39,6 +39,12 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """Tiers that may not hold its blocks, and why."""
     metered: bool = False
     """Its tenant's bytes are limited: without an allowance nothing of it is kept."""
+    pins: tuple[Pin, ...] = ()
+
+
+class _PinLine(msgspec.Struct, frozen=True):
+    until: str | float
+    keys: list[str] | None = None
 
 
 class _LeaseLine(msgspec.Struct, frozen=True):
@@ -51,6 +57,7 @@ class _LeaseLine(msgspec.Struct, frozen=True):
     tenant: str = ""
     barred: dict[str, str] = {}
     metered: bool = False
+    pins: list[_PinLine] = []
 
 
 class _DeniedLine(msgspec.Struct, frozen=True):
@@ -145,7 +152,7 @@ class KeyRing:
     def grant(self, leases: Iterable[Lease]) -> None:
         """Takes new leases; those of fenced generations are not taken."""
         leases = list(leases)
-        self.on_policies(policies_of((x.ns, x.tenant, x.barred, x.metered) for x in leases))
+        self.on_policies(policies_of((x.ns, x.tenant, x.barred, x.metered, x.pins) for x in leases))
         with self._lock:
             for lease in leases:
                 self._ended = False
@@ -158,7 +165,7 @@ class KeyRing:
         shut = {ns for ns, _, _ in lines}
         with self._lock:
             self._leases = {k: x for k, x in self._leases.items() if k[0] not in shut}
-        self.on_policies(policies_of((ns, tenant, dict.fromkeys(TIERS, why), False) for ns, tenant, why in lines))
+        self.on_policies(policies_of((ns, tenant, dict.fromkeys(TIERS, why), False, ()) for ns, tenant, why in lines))
 
     def fence(self, fence_seq: int, fences: Iterable[Fence]) -> bool:
         """Raises `min_gen`s and drops the leases below them; acknowledged only when that is done and durable.
@@ -285,8 +292,13 @@ def _lease(line: _LeaseLine) -> Lease:
         ns=bytes.fromhex(line.namespace), gen=line.generation, block_tokens=line.block_tokens,
         blk=bytes.fromhex(line.subkeys["blk"]), enc=bytes.fromhex(line.subkeys["enc"]),
         salt_tag=bytes.fromhex(line.salt_tag), until=_seconds(line.until),
-        tenant=line.tenant, barred=line.barred, metered=line.metered,
+        tenant=line.tenant, barred=line.barred, metered=line.metered, pins=tuple(map(_pin, line.pins)),
     )  # fmt: skip
+
+
+def _pin(line: _PinLine) -> Pin:
+    keys = None if line.keys is None else frozenset(map(bytes.fromhex, line.keys))
+    return Pin(_seconds(line.until), keys)
 
 
 def _seconds(value: str | float) -> float:

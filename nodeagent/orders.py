@@ -8,7 +8,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,7 +22,7 @@ from nodeagent.journal import Cleared, Journal, JournalFull
 from nodeagent.keys import KeyRing
 from nodeagent.media import Media
 from nodeagent.targets import Malformed, Targets, arguments
-from nodeagent.tiers.base import Look, Stored, TierDown, TierReset
+from nodeagent.tiers.base import Look, RunMeta, Stored, TierDown, TierReset
 from nodeagent.tiers.memory import MemoryTier
 
 OPEN_SECONDS = 0.05
@@ -34,13 +34,24 @@ _BLOCKS = Path("/sys/dev/block")
 _MEMORY_FILES = ("tmpfs", "ramfs")
 
 
+class UnderWay(Protocol):
+    """What is on its way to this node or from it; `nodeagent.transfer_desk.Desk`."""
+
+    def erase(self, tier: Tier, targets: Targets) -> list[tuple[RunMeta, list[bool]]]:
+        """Nothing of the targets is under way to the tier or held on it for others; answers what was staged."""
+        ...
+
+
 class Orders:
     """The verbs of one agent."""
 
     def __init__(self, media: Media, ring: KeyRing, engine: ReferenceEngine, journal: Journal) -> None:
         self._media, self._ring, self._engine, self._journal = media, ring, engine, journal
         self._pool = media.pool
+        self._erased: dict[tuple[str, Tier], float] = {}
+        """(operation, tier) → when its last erase ended, where it means keys: what is made after that is not meant."""
         self._pool.on_cleared = self._cleared
+        self.transfers: UnderWay | None = None
 
     def _cleared(self, tier: Tier, fenced: list[Stored]) -> None:
         """Writes down what is erased on return, so that the order that comes for it has it in its receipt."""
@@ -64,7 +75,7 @@ class Orders:
     ) -> Done:
         try:
             args = arguments(command)
-            targets = Targets(args.targets)
+            targets = Targets(args.targets, args.keys)
         except Malformed as e:
             return Done("refused", "args-malformed", {"error": str(e)[:200]})
         tier = Tier(args.tier) if args.tier in TIERS else None
@@ -81,12 +92,19 @@ class Orders:
             raise JournalFull("fences")
         work = self._work(command, args, tier, targets, job)
         work.run()
+        if targets.finer:
+            self._erased[args.operation, tier] = self._pool.clock()
         residual = [UNSANITISED] if tier not in VOLATILE and self._key_medium() not in SAFE_MEDIA else []
         return work.done(started, self._medium(tier), self._position(tier, targets), residual)
 
     def _work(self, command: Command, args: EraseArgs, tier: Tier, targets: Targets, job: Job) -> Erasing:
         until = self._engine.decoding.until
-        return Erasing(self._pool, self._journal, command, args, tier, targets, job, until=until)
+        return Erasing(
+            self._pool, self._journal, command, args, tier, targets, job, until=until, under_way=self._under_way
+        )
+
+    def _under_way(self, tier: Tier, targets: Targets) -> list[tuple[RunMeta, list[bool]]]:
+        return self.transfers.erase(tier, targets) if self.transfers else []
 
     def _position(self, tier: Tier, targets: Targets) -> StreamPos:
         """Where the tier's source stands behind everything that was told of the targets."""
@@ -106,7 +124,8 @@ class Orders:
         listed_at = pool.clock()
         found, size = 0, 0
         try:
-            for blocks, bytes_ in self._seen(tier, targets, look, job):
+            upto = self._erased.get((args.operation, tier), float("inf")) if targets.finer else float("inf")
+            for blocks, bytes_ in self._seen(tier, targets, look, job, upto):
                 found, size = found + blocks, size + bytes_
         except (TierDown, TierReset):
             return Done("failed", "tier-down", {})
@@ -122,17 +141,22 @@ class Orders:
                 method="readback" if tier in VOLATILE else "list", sampled=look.sampled, clean=look.clean,
                 evidence=look.evidence,
             ),
-            medium=self._medium(tier), stream_pos=position,
+            medium=self._medium(tier), stream_pos=position, targets_root=args.targets_root,
         )  # fmt: skip
         return Done("done", "", msgspec.to_builtins(detail))
 
-    def _seen(self, tier: Tier, targets: Targets, look: Look, job: Job) -> Iterator[tuple[int, int]]:
-        """(blocks, bytes) of each thing of the targets on the tier, or that may be of them."""
+    def _seen(self, tier: Tier, targets: Targets, look: Look, job: Job, upto: float) -> Iterator[tuple[int, int]]:
+        """(blocks, bytes) of each thing of the targets on the tier, or that may be of them; made up to this time."""
         pool, store = self._pool, self._pool.tiers[tier]
+        with pool.lock:
+            targets.grow(run.meta for run in pool.runs.values())
+            anew = {id(run.meta) for run in pool.runs.values() if run.born > upto}
         if not isinstance(store, MemoryTier):
+            with pool.lock:
+                new = {r.copies[tier].place for r in pool.runs.values() if tier in r.copies and id(r.meta) in anew}
             for x in store.lying():
                 job.check()
-                marks = None if x.meta is None else targets.meant(x.meta)
+                marks = None if x.meta is None or x.place in new else targets.meant(x.meta)
                 look.saw(x.place if isinstance(x.place, bytes) else str(x.place).encode(), clean=marks is None)
                 if x.meta is not None and marks is not None:
                     yield sum(marks), sum(marks) * x.meta.block_bytes
@@ -140,7 +164,7 @@ class Orders:
         with pool.lock:
             runs = [r for r in pool.runs.values() if tier in r.copies]
             used = {slot for r in runs for slot in r.copies[tier].place}
-            meant = [(r, marks) for r in runs if (marks := targets.meant(r.meta)) is not None]
+            meant = [(r, m) for r in runs if r.born <= upto and (m := targets.meant(r.meta)) is not None]
             unused = store.unused
         for run, marks in meant:
             look.saw(run.keys, clean=False)
@@ -175,22 +199,23 @@ class Orders:
         medium = self._key_medium()
         detail = ShreddedDetail(
             objects=objects, key_medium=medium, lease_dropped=dropped,
-            flags=[] if medium in SAFE_MEDIA else [UNSANITISED],
+            flags=[] if medium in SAFE_MEDIA else [UNSANITISED], targets_root=args.targets_root,
         )  # fmt: skip
         return Done("done" if clean else "failed", "" if clean else "readback-unclean", msgspec.to_builtins(detail))
 
     # Fence
 
     def fence(self, command: Command) -> dict[str, Any] | Done:
-        """Raises the fences of `args`: {fences: [{ns, min_gen}]} in hex and decimals. Durable before it is answered.
+        """Raises the fences of the order's targets. Durable before it is answered.
 
         Raises:
             JournalFull: they hold in memory, and are not answered for.
         """
         try:
-            fences = [_fence(line) for line in command.args["fences"]]
-        except (KeyError, TypeError, ValueError) as e:
-            return Done("refused", "args-malformed", {"error": type(e).__name__})
+            targets = Targets(arguments(command).targets)
+        except Malformed as e:
+            return Done("refused", "args-malformed", {"error": str(e)[:200]})
+        fences = [Fence(ns=ns, min_gen=gen_upto) for ns, gen_upto in targets.upto()]
         if not self._ring.fence(0, fences):
             raise JournalFull("fences")
         return {"fences": len(fences), "known": self._ring.fences, "fence_seq": self._ring.fence_seq}
@@ -205,18 +230,6 @@ class Orders:
     def _key_medium(self) -> str:
         kind = medium_of(self._media.key_path)
         return kind if kind in ("flash", "memory") else "unknown"
-
-
-def _fence(line: dict[str, Any]) -> Fence:
-    """One fence.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is none.
-    """
-    ns, min_gen = bytes.fromhex(line["ns"]), int(line["min_gen"])
-    if len(ns) != 32 or not 0 <= min_gen <= 2**63:
-        raise ValueError("not a fence")
-    return Fence(ns=ns, min_gen=min_gen)
 
 
 def medium_of(path: Path) -> str:

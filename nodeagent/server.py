@@ -20,6 +20,7 @@ from kvcore.refusals import AGENT
 from nodeagent.agent import Agent
 from nodeagent.engines.base import Batch
 from nodeagent.jobs import Running
+from nodeagent.transfer import PATH, Denied
 
 BODY_MAX = 8 * 2**20
 READING_MAX = 64 * 2**20
@@ -28,6 +29,8 @@ READ_SECONDS = 20.0
 REQUESTS, REQUESTS_MAX = "/v1/requests", 1024
 COMMANDS_MOST = 8
 """Commands that are answered at a time; they have threads of their own, so that they hold up nothing else."""
+TRANSFERS_MOST = 4
+"""Answers to other agents that are made at a time."""
 COMMAND_STATUS = {
     "command-malformed": 400, "command-signature": 401, "command-not-for-this-node": 403, "queue-full": 503,
     "journal-full": 507,
@@ -56,17 +59,20 @@ class Api:
         self._batch = msgspec.msgpack.Decoder(Batch)
         self._bodies = Bodies()
         self._commands = ThreadPoolExecutor(COMMANDS_MOST, "commands")
+        self._transfers = ThreadPoolExecutor(TRANSFERS_MOST, "transfers")
         self._routes: dict[tuple[str, str], Callable[[Scope, bytes], Awaitable[Reply]]] = {
             ("GET", "/healthz"): self._health,
             ("GET", "/v1/status"): self._status,
             ("GET", "/v1/inventory"): self._inventory,
             ("POST", "/v1/commands"): self._command,
             ("POST", REQUESTS): self._requests,
+            ("POST", PATH): self._transfer,
         }
 
     def close(self) -> None:
         """No more commands are answered."""
         self._commands.shutdown(wait=False, cancel_futures=True)
+        self._transfers.shutdown(wait=False, cancel_futures=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One HTTP exchange."""
@@ -122,6 +128,14 @@ class Api:
         if isinstance(done, Running):  # the same command is sent again until it has its receipt
             return 202, JSON, msgspec.json.encode({"code": "running", **done._asdict()})
         return 200, JSON, msgspec.json.encode(done)
+
+    async def _transfer(self, scope: Scope, body: bytes) -> Reply:
+        """What another agent asks of an offer: it proves itself, and the answer is sealed for it alone."""
+        loop = asyncio.get_running_loop()
+        try:
+            return 200, MSGPACK, await loop.run_in_executor(self._transfers, self._agent.desk.answer, body)
+        except Denied as e:
+            raise Problem(404 if e.code == "offer-unknown" else 403, e.code, "Nothing was given") from None
 
     async def _requests(self, scope: Scope, body: bytes) -> Reply:
         try:

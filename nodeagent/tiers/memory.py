@@ -37,7 +37,7 @@ class MemoryTier:
         self._slot = slot_bytes
         self._slots = capacity_bytes // slot_bytes
         size = max(self._slots * slot_bytes, mmap.PAGESIZE)
-        self._fd = _memory_file(label or name.value, size)
+        self._fd = _memory_file(f"{label or name.value}:{slot_bytes}", size)
         self._arena = mmap.mmap(self._fd, size)
         self._view = memoryview(self._arena)
         self._zeros = bytes(slot_bytes)
@@ -87,6 +87,11 @@ class MemoryTier:
         slot, view = self._slot, self._view
         for i, number in enumerate(place):
             verify(meta, i, view[number * slot : (number + 1) * slot])
+
+    def same(self, place: tuple[int, ...], raw: bytes) -> bool:
+        """Whether the slots hold exactly these blocks."""
+        slot, arena = self._slot, self._arena
+        return all(raw.startswith(arena[n * slot : (n + 1) * slot], i * slot) for i, n in enumerate(place))
 
     def free(self, runs: Sequence[tuple[RunMeta, tuple[int, ...]]]) -> None:
         """Overwrites the slots with zeros and gives them back."""

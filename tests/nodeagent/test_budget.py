@@ -159,7 +159,7 @@ def test_what_is_malformed_leaves_a_limited_tenant_nothing():
     budget.allow({"tenants": [], "arenas": ["a"]})
     assert budget.shares == {}
     assert budget.arenas == frozenset()
-    assert policies_of([(b"n", "a", {"tape": "x", "ssd": "y"}, True)]) == {b"n": Policy("a", {"ssd": "y"}, True)}
+    assert policies_of([(b"n", "a", {"tape": "x", "ssd": "y"}, True, ())]) == {b"n": Policy("a", {"ssd": "y"}, True)}
 
 
 def test_an_older_answer_does_not_undo_a_newer_one(rig):
