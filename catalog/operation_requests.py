@@ -12,29 +12,29 @@ from uuid import UUID
 import msgspec
 from django.db import transaction
 
-from audit.approvals import approval_of, approval_request
-from audit.standing import hindrance, need_log
-from catalog.models import Operation, OperationTarget, Plan
-from catalog.operation_orders import (
-    KIND,
-    kept,
-    operation_conclude,
-    operation_record,
-    operation_wake,
-    order_record,
-    principal_of,
-    selector_hash,
-)
+from audit.approvals import approval_request
+from audit.standing import need_log
+from catalog.models import Operation, Plan
+from catalog.operation_orders import KIND, kept, operation_record, operation_wake, order_record, selector_hash
 from catalog.operation_plans import namespaces_of, plan_input, selector_of, tenant_of
+from catalog.operation_starting import (
+    LEASES_WITHIN,
+    drift_of,
+    operation_begin,
+    operation_waits,
+    targets_keep,
+    targets_now,
+    wait_of,
+)
 from catalog.rates import deletion_take
+from catalog.windows import need_open
 from kvconsole.infra.access import FLEET_PLANE, Principal, plane
 from kvconsole.infra.rest import Problem, add_codes
 from kvconsole.infra.sql import PLATFORM, uuid7
 from kvcore import plans
-from kvcore.leaf import APPROVAL
-from kvcore.plan_steps import KINDS
+from kvcore.plan_kinds import KINDS
 from kvcore.risk import friction
-from tenants.services import Fenced, epoch_close, namespaces_fence
+from tenants.services import Fenced
 
 add_codes(
     {
@@ -48,8 +48,6 @@ add_codes(
     }
 )
 DECIDED_WITHIN = timedelta(hours=24)
-LEASES_WITHIN = timedelta(seconds=60)
-"""How long blocks in use are waited for."""
 ORDER_DAYS = 60
 """How long commands may be signed for one order; within the period of an actor's name in the log."""
 DESTROY = "deletions:destroy"
@@ -90,25 +88,29 @@ def deletion_request(
     confirm_phrase: str = "",
     grace_seconds: float = 0.0,
     throttle: int | None = None,
+    pass_windows: bool = False,
     trigger: str = "user",
+    about: str = "",
     actor: Principal,
     now: datetime,
 ) -> Operation:
-    """The deletion is under way: fenced from commit on, or waiting for a second person.
+    """The deletion is under way: fenced from commit on, or waiting for a second person, a window or a drain.
 
     Args:
         plan_id, plan_hash: the plan that was looked at.
         reason, confirm_phrase: as its risk asks.
         grace_seconds: between fence and erasing.
         throttle: bytes a second and node.
+        pass_windows: it starts in a deny window too; a second person must agree to that.
         trigger: user, or what asked on its own.
+        about: the matter of a rule, of which at most one operation is open.
         actor: who asks.
         now: aware.
 
     Raises:
         Problem: not-found, plan-expired, plan-mismatch, plan-drifted, confirm-phrase-wrong, reason-needed,
-            step-up-required, scope-missing, person-needed, nothing-selected, deletions-quota-exceeded or
-            audit-unavailable; nothing was fenced.
+            step-up-required, scope-missing, person-needed, deny-window, nothing-selected, deletions-quota-exceeded
+            or audit-unavailable; nothing was fenced.
     """
     row = Plan.objects.filter(id=plan_id).first()
     if row is None:
@@ -119,13 +121,17 @@ def deletion_request(
         raise Problem("plan-mismatch")
     plan = plans.plan_from_json(row.body)
     asks = friction(plan.risk)
+    pass_windows = pass_windows and asks.deny_window
     if trigger == "user":
         _check_friction(plan, reason, confirm_phrase, actor, now)
+    if pass_windows:
+        _check_passing(reason, actor)
     operation = Operation(
         id=uuid7(),
         tenant_id=row.tenant_id,
         kind=row.kind,
         trigger=trigger,
+        about=about,
         selector=row.selector,
         options=row.options,
         plan=row.id,
@@ -139,32 +145,44 @@ def deletion_request(
         deadline=now + timedelta(seconds=grace_seconds) + LEASES_WITHIN,
         grace_until=now + timedelta(seconds=grace_seconds) if grace_seconds else None,
         not_after=now + timedelta(days=ORDER_DAYS),
-        needs_approval=asks.second_person,
+        needs_approval=asks.second_person or pass_windows,
+        windows_passed=pass_windows,
         created_at=now,
         due_at=now,
     )
     with transaction.atomic(using=plane()):
         need_log()
-        targets = _targets_now(row, plan, actor, now)
+        targets = targets_now(row, plan, actor, now)
         if not targets:
             raise Problem("nothing-selected")
         if row.tenant_id != PLATFORM and trigger == "user":
             deletion_take(row.tenant_id, now=now)
-        fenced = [] if operation.needs_approval else _fence(operation, targets, actor, now)
+        reached = _begun(operation, targets, actor, now)
         operation.save(force_insert=True)
-        _keep_targets(operation, fenced)
+        targets_keep(operation, reached, targets)
         if operation.needs_approval and plane() == FLEET_PLANE:
             approval_ask(operation, plan, actor, now)
-        _record_request(operation, fenced, len(targets), actor)
-        if fenced and plane() == FLEET_PLANE:
+        _record_request(operation, reached, len(targets), actor)
+        if reached and plane() == FLEET_PLANE:
             order_record(operation, actor)
         operation_wake(operation.id)
     return operation
 
 
-def plan_of(operation: Operation) -> Plan | None:
-    """The plan that the operation carries out, None where there is none."""
-    return Plan.objects.filter(id=operation.plan).first() if operation.plan else None
+def _begun(operation: Operation, targets: Sequence[plans.Target], actor: Principal, now: datetime) -> list[Fenced]:
+    """What it reaches, if it starts with this request; none if a person, a window or a drain is waited for.
+
+    Raises:
+        Problem: deny-window: somebody asks for it now, and nothing of its risk starts now.
+    """
+    if operation.trigger == "user" and not operation.windows_passed:
+        need_open(operation.tenant_id, operation.risk, now)
+    if operation.needs_approval:
+        return []
+    if wait := wait_of(operation, now):
+        operation_waits(operation, wait, actor, now)
+        return []
+    return operation_begin(operation, targets, actor, now)
 
 
 def _check_friction(plan: plans.Plan, reason: str, phrase: str, actor: Principal, now: datetime) -> None:
@@ -185,61 +203,14 @@ def plan_drift(row: Plan, *, actor: Principal, now: datetime) -> plans.Drift:
     Raises:
         Problem: as `plan_input`, where what it named is gone by name.
     """
-    return _drifted(row, plans.plan_from_json(row.body), actor, now)[0]
+    return drift_of(row, plans.plan_from_json(row.body), actor, now)[0]
 
 
-def _drifted(row: Plan, plan: plans.Plan, actor: Principal, now: datetime) -> tuple[plans.Drift, plans.PlanInput]:
-    asked = plan_input(
-        kind=row.kind, selector=plan.selector, options=plan.options, actor=_asker(row.requested_by, actor), now=now
-    )
-    return plans.drifted(plan, asked), asked
-
-
-def _targets_now(row: Plan, plan: plans.Plan, actor: Principal, now: datetime) -> tuple[plans.Target, ...]:
-    """The targets as they are now: what came since goes too, unless it is too much.
-
-    Raises:
-        Problem: plan-drifted.
-    """
-    drift, asked = _drifted(row, plan, actor, now)
-    if drift.replan:
-        detail = f"{', '.join(drift.reasons)}: {drift.bytes_before} bytes then, {drift.bytes_now} now. Make a new plan."
-        raise Problem("plan-drifted", detail)
-    return plans.plan_freeze(asked, now.timestamp()).targets
-
-
-def _asker(subject: str, actor: Principal) -> Principal:
-    """Who made the plan, as far as a plan needs it: by whom, and of which tenant."""
-    kind, _, id_ = subject.partition(":")
-    return Principal(kind=kind, id=id_, tenant_id=actor.tenant_id, tenant_slug=actor.tenant_slug)
-
-
-def _fence(
-    operation: Operation, targets: Sequence[plans.Target], actor: Principal, now: datetime
-) -> list[Fenced]:  # fmt: skip
-    """Everything of the targets is fenced for good; their keys are of the next generation."""
-    ids = [UUID(target.namespace) for target in targets if target.namespace]
-    retiring = operation.kind == "epoch"
-    if retiring:
-        epoch_close(epoch=str(operation.selector.get("epoch", "")), policy="immediate", actor=actor)
-    fenced = namespaces_fence(namespaces=ids, reason=operation.kind, actor=actor, now=now, close=retiring)
-    operation.fenced_at = now
-    operation.fence_seq = max((f.fence_seq for f in fenced), default=0)
-    return fenced
-
-
-def _keep_targets(operation: Operation, fenced: Sequence[Fenced]) -> None:
-    OperationTarget.objects.bulk_create(
-        OperationTarget(
-            operation=operation.id,
-            tenant_id=operation.tenant_id,
-            namespace=one.namespace,
-            digest=one.digest,
-            min_gen=one.min_gen,
-            fence_seq=one.fence_seq,
-        )
-        for one in fenced
-    )
+def _check_passing(reason: str, actor: Principal) -> None:
+    if actor.kind != "user":
+        raise Problem("person-needed", "Only a person asks for a start in a deny window, and a second one agrees.")
+    if not reason.strip():
+        raise Problem("reason-needed")
 
 
 def approval_ask(operation: Operation, plan: plans.Plan, actor: Principal, now: datetime) -> None:
@@ -253,6 +224,7 @@ def approval_ask(operation: Operation, plan: plans.Plan, actor: Principal, now: 
         "tenants": list(plan.tenants),
         "reasons": list(plan.reasons),
         "plan_hash": plan.plan_hash,
+        "pass_windows": operation.windows_passed,
     }
     approval = approval_request(
         kind=KIND,
@@ -287,49 +259,6 @@ def _record_request(operation: Operation, fenced: Sequence[Fenced], namespaces: 
             "grace_seconds": grace,
         },
     )
-
-
-def decision_apply(*, operation_id: UUID, now: datetime) -> bool:
-    """What was decided on the operation is in force: fenced and ordered, or over. Whether anything changed.
-
-    What was agreed to waits while the log is not signed in time.
-    """
-    with transaction.atomic(using=plane()):
-        operation = Operation.objects.select_for_update(no_key=True).filter(id=operation_id).first()
-        if operation is None or operation.concluded_at or operation.fenced_at or not operation.needs_approval:
-            return False
-        approval = approval_of(KIND, str(operation.id), tenant_id=operation.tenant_id)
-        if approval is None or (approval.state == "open" and approval.expires_at > now):
-            return False
-        who, agreed = principal_of(operation), approval.state == "approved"
-        if agreed and (approval.decided_by in ("", operation.requested_by) or hindrance()):
-            return False
-        if not agreed or operation.stopped_at:
-            outcome = "denied" if approval.state == "denied" else "stopped" if operation.stopped_at else "expired"
-            operation_conclude(operation, outcome, now)
-            return True
-        try:
-            return _start(operation, approval.id, who, now)
-        except Problem as problem:
-            operation_conclude(operation, "expired", now, problem=problem.code)
-            return True
-
-
-def _start(operation: Operation, approval: UUID, who: Principal, now: datetime) -> bool:
-    row = plan_of(operation)
-    if row is None:
-        raise Problem("plan-expired")
-    targets = _targets_now(row, plans.plan_from_json(row.body), who, now)
-    fenced = _fence(operation, targets, who, now)
-    operation.approval, operation.due_at = approval, now
-    operation.deadline = max(operation.deadline, now + LEASES_WITHIN)
-    operation.save(update_fields=["approval", "fenced_at", "fence_seq", "due_at", "deadline"])
-    _keep_targets(operation, fenced)
-    body = {"namespaces": len(fenced), "fence_seq": operation.fence_seq, "approval": str(approval)}
-    operation_record("operation.fenced", operation, who, body, APPROVAL)
-    order_record(operation, who)
-    operation_wake(operation.id)
-    return True
 
 
 def _options(said: Mapping[str, Any]) -> plans.Options:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from celery import shared_task  # type: ignore[import-untyped]
 
-from catalog import epochs, fleet, holds, operation_requests, refused
+from catalog import epochs, fleet, holds, operation_starting, refused
 from catalog.operations import engine, supplements
 
 HOLDER = f"{socket.gethostname()}/{os.getpid()}"
@@ -61,7 +61,7 @@ def reconcile_due() -> None:
 @shared_task(name="catalog.operation_decided")  # type: ignore[untyped-decorator]
 def operation_decided(operation: str) -> None:
     """What was decided on the operation is in force."""
-    if operation_requests.decision_apply(operation_id=UUID(operation), now=datetime.now(UTC)):
+    if operation_starting.decision_apply(operation_id=UUID(operation), now=datetime.now(UTC)):
         reconcile.delay(operation)
 
 

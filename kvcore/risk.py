@@ -74,5 +74,5 @@ def friction(of: Risk | str) -> Friction:
     at = tuple(Risk).index(Risk(of))
     typed = at >= 2
     return Friction(
-        modal=at >= 1, phrase=typed, reason=typed, mfa=typed, second_person=at >= 3, deny_window=at >= 3
+        modal=at >= 1, phrase=typed, reason=typed, mfa=typed, second_person=at >= 3, deny_window=at >= 1
     )  # fmt: skip

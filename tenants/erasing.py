@@ -11,13 +11,13 @@ from uuid import UUID
 
 import msgspec
 from django.db import connections
-from django.db.models import Q, QuerySet
+from django.db.models import Max, Q, QuerySet
 
 from kvconsole.infra.access import FLEET_PLANE
 from kvconsole.infra.rest import Problem, add_codes
 from kvconsole.infra.sql import PLATFORM, named
 from tenants.constants import ERASURE_SCOPES
-from tenants.models import Epoch, Model, Namespace, ShareGroup, ShareMember, Tenant
+from tenants.models import Epoch, KeyLease, Model, Namespace, ShareGroup, ShareMember, Tenant
 
 add_codes({"not-separable": (422, "This cannot be told apart from the rest")})
 SEPARATES = {"class": "data_class", "label": "label", "subject": "subject", "session": "session"}
@@ -194,6 +194,21 @@ def keys_out(*, fences: Sequence[tuple[UUID, int]], seq: int, now: datetime) -> 
         waiting = int(cursor.fetchone()[0])
         cursor.execute(queries["lease_last"], values)
         return KeysOut(waiting, cursor.fetchone()[0])
+
+
+def epoch_leased_until(epoch: str, now: datetime) -> datetime | None:
+    """When the last lease ends by which a gateway sends requests to the epoch (`model/number`); None: there is none."""
+    name, _, number = epoch.rpartition("/")
+    if not number.isdecimal():
+        return None
+    namespaces = Namespace.objects.using(FLEET_PLANE).filter(
+        model__in=Model.objects.using(FLEET_PLANE).filter(name=name), model_epoch=int(number[:9])
+    )
+    leases = KeyLease.objects.using(FLEET_PLANE).filter(
+        holder_kind="gateway", until__gt=now, namespace__in=namespaces.values("id")
+    )
+    found: datetime | None = leases.aggregate(last=Max("until"))["last"]
+    return found
 
 
 def node_fences() -> dict[str, int]:

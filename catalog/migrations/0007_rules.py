@@ -14,6 +14,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             "operation", "about", models.CharField(blank=True, default="", max_length=200), preserve_default=False
         ),
+        migrations.AddField("operation", "drain_from", models.DateTimeField(null=True)),
         migrations.AddField("operation", "drain_until", models.DateTimeField(null=True)),
         migrations.AddField("operation", "windows_passed", models.BooleanField(default=False)),
         migrations.AddConstraint(

@@ -61,6 +61,7 @@ class Operation(models.Model):
     finalizers = ArrayField(models.CharField(max_length=16), default=list)
     paused = models.BooleanField(default=False)
     stopped_at = models.DateTimeField(null=True)
+    drain_from = models.DateTimeField(null=True)
     drain_until = models.DateTimeField(null=True)
     """Set when a drain begins: what is drained stays readable until then at most."""
     windows_passed = models.BooleanField(default=False)
@@ -116,17 +117,24 @@ class Operation(models.Model):
 
 
 class OperationTarget(models.Model):
-    """A namespace that the operation reaches: everything of it below `min_gen`."""
+    """A namespace that the operation reaches: everything of it below `min_gen`, or keys of it, in parts."""
 
-    pk = models.CompositePrimaryKey("tenant_id", "operation", "digest")
+    pk = models.CompositePrimaryKey("tenant_id", "operation", "digest", "part")
     tenant_id = models.UUIDField()
     operation = models.UUIDField()
     namespace = models.UUIDField(null=True)
     digest = models.BinaryField()
     min_gen = models.BigIntegerField()
     fence_seq = models.BigIntegerField()
-    keys = models.JSONField(null=True)
-    """Finer than the namespace: group and keys in hex; null = all of it."""
+    part = models.IntegerField(default=0)
+    cache_group = models.SmallIntegerField(null=True)
+    """Null = all groups."""
+    keys = models.BinaryField(null=True)
+    """Finer than the namespace: packed keys (`kvcore.targets`); null = all of it."""
+    keys_hash = models.CharField(max_length=64, blank=True)
+    key_count = models.IntegerField(default=0)
+    below = models.BooleanField(default=False)
+    """With all that continues the keys."""
 
     class Meta:
         indexes = [

@@ -25,9 +25,11 @@ from catalog.operation_orders import (
     order_ensure,
     principal_of,
 )
-from catalog.operation_requests import approval_ask, decision_apply, plan_of
+from catalog.operation_requests import approval_ask
+from catalog.operation_starting import decision_apply, plan_of
 from catalog.operations.certificate import certificate_keep, certificate_make
 from catalog.operations.dispatching import dispatch, steps_keep
+from catalog.operations.doubts import doubts_raise
 from catalog.operations.observing import Seen, observe
 from kvconsole.infra import nudge
 from kvconsole.infra.access import plane
@@ -35,6 +37,7 @@ from kvconsole.infra.keystore import KeyStoreUnavailable
 from kvconsole.infra.rest import Problem
 from kvconsole.infra.sql import named
 from kvcore import plans
+from kvcore.plan_kinds import KINDS
 from kvcore.plan_state import Condition, conditions, finalizers_left
 from kvcore.plan_steps import StepWish, steps
 from tenants.services import generations_shred
@@ -93,6 +96,8 @@ def reconcile(*, operation_id: UUID, holder: str, now: datetime | None = None) -
 def _round(operation: Operation, holder: str, now: datetime) -> tuple[bool, timedelta]:
     """Whether something came of it that asks for another round at once; else after how long one is worth it."""
     seen = observe(operation, now=now)
+    if doubts_raise(seen, now=now):
+        seen = observe(operation, now=now)
     wishes = steps(seen.intent, seen.observed)
     steps_keep(seen, wishes, now=now)
     done = dispatch(seen, wishes, holder=holder, now=now)
@@ -120,13 +125,13 @@ def _await_order(operation: Operation) -> None:
 
 
 def _unfenced(operation: Operation, now: datetime) -> str:
-    """It waits for a second person; who asked in a tenant's session is asked for here."""
+    """It waits for a second person, a window or a drain; who asked in a tenant's session is asked for here."""
     if operation.needs_approval and operation.approval is None:
         _ask(operation, now)
     elif decision_apply(operation_id=operation.id, now=now):
         Operation.objects.filter(id=operation.id, concluded_at=None).update(due_at=now)
         return "working"
-    Operation.objects.filter(id=operation.id).update(due_at=now + WHILE_WAITING)
+    Operation.objects.filter(id=operation.id, due_at__lte=now).update(due_at=now + WHILE_WAITING)
     return "waiting"
 
 
@@ -191,11 +196,24 @@ def _settle(seen: Seen, now: datetime) -> bool:
         return False
     for name, value in fields.items():
         setattr(operation, name, value)
+    if not KINDS[operation.kind].certified:
+        return _complete(seen, now)
     body = certificate_make(seen, found, now=now)
     kept = body if isinstance(body, NotAnswered) else certificate_keep(seen, body, now=now)
     if isinstance(kept, NotAnswered):
         rows.update(problem=kept.code[:63])
         return False
+    return True
+
+
+def _complete(seen: Seen, now: datetime) -> bool:
+    """It ends without a certificate: it took something away from places and claims of nothing that it is gone."""
+    with transaction.atomic(using=plane()):
+        row = Operation.objects.select_for_update(no_key=True).filter(id=seen.operation.id, concluded_at=None).first()
+        if row is None or row.generation != seen.operation.generation:
+            return False
+        steps = sum(step.outcome != "" for step in seen.observed.steps)
+        operation_conclude(row, "completed", now, steps=steps)
     return True
 
 

@@ -17,7 +17,9 @@ from audit.proving import is_signed
 from catalog import operation_owners as owners
 from catalog.models import Operation, OperationTarget, Step
 from catalog.operation_plans import finer, holds_on
+from catalog.operation_starting import WAITS
 from kvconsole.infra.access import FLEET_PLANE
+from kvcore.plan_kinds import KINDS
 from kvcore.plan_steps import Intent, Observed, OwnerSeen, StepSeen
 from kvcore.plans import Selector, Target
 from tenants.erasing import keys_out, node_fences
@@ -59,12 +61,19 @@ def observe_all(operations: Sequence[Operation], *, now: datetime) -> list[Seen]
         Seen(
             one,
             _intent(one, targets.get(one.id, [])),
-            _observed(one, targets.get(one.id, []), places, steps.get(one.id, []), acknowledged, now),
+            _observed(one, targets.get(one.id, []), _reached(one, places), steps.get(one.id, []), acknowledged, now),
             places,
             targets.get(one.id, []),
         )
         for one in operations
     ]
+
+
+def _reached(operation: Operation, places: dict[int, owners.Place]) -> dict[int, owners.Place]:
+    """Those of the places that the operation asks: all, or those that it was started for."""
+    if KINDS[operation.kind].fences:
+        return places
+    return {owner: places[owner] for owner in operation.options.get("places", ()) if owner in places}
 
 
 def _by_operation(rows: Iterable[Any]) -> dict[UUID, list[Any]]:
@@ -90,17 +99,18 @@ def _intent(operation: Operation, targets: Sequence[OperationTarget]) -> Intent:
             )
             for target in targets
         ),
-        approved=operation.fenced_at is not None or not operation.needs_approval,
+        approved=operation.fenced_at is not None or not operation.needs_approval or operation.problem in WAITS,
         failed=operation.problem if operation.outcome == "failed" else "",
         denied=operation.outcome == "denied",
         expired=operation.outcome == "expired",
         paused=operation.paused,
         held=operation.concluded_at is None and bool(holds_on({t.namespace for t in targets if t.namespace})),
         stopped=operation.stopped_at is not None or operation.outcome == "stopped",
+        waits=operation.problem if operation.problem in WAITS else "",
         finer=finer(msgspec.convert(operation.selector, Selector)) and options.get("collateral") == "none",
         crypto_erase=bool(options.get("crypto_erase")),
         grace_until=operation.grace_until.timestamp() if operation.grace_until else 0.0,
-        deadline=operation.deadline.timestamp(),
+        deadline=operation.deadline.timestamp() if KINDS[operation.kind].fences else 0.0,
         rate_bytes_per_s=operation.throttle,
     )
 
@@ -158,6 +168,7 @@ def _owner(
         source=place.source,
         tier=place.tier,
         dp_rank=place.dp_rank,
+        host=place.host,
         boot=place.boot,
         stream=place.stream,
         seq=place.seq,

@@ -18,7 +18,8 @@ from catalog.operation_orders import (
     principal_of,
     selector_hash,
 )
-from catalog.operation_requests import LEASES_WITHIN, ORDER_DAYS
+from catalog.operation_requests import ORDER_DAYS
+from catalog.operation_starting import LEASES_WITHIN
 from kvconsole.infra.access import plane
 from kvconsole.infra.sql import named, uuid7
 from kvcore.plan_steps import KINDS

@@ -8,7 +8,8 @@ from audit.approvals import approval_decide
 from audit.models import Event
 from audit.registry import TYPES
 from catalog.models import Operation, OperationTarget
-from catalog.operation_requests import decision_apply, deletion_request, plan_create
+from catalog.operation_requests import deletion_request, plan_create
+from catalog.operation_starting import decision_apply
 from kvconsole.infra.access import Principal
 from kvconsole.infra.rest import Problem
 from tenants.models import FenceEntry

@@ -57,8 +57,8 @@ def test_nothing_that_is_added_makes_it_less(width: str) -> None:
 
 def test_friction_grows_with_the_risk() -> None:
     assert friction("R0") == Friction()
-    assert friction("R1") == Friction(modal=True)
-    assert friction("R2") == Friction(modal=True, phrase=True, reason=True, mfa=True)
+    assert friction("R1") == Friction(modal=True, deny_window=True)
+    assert friction("R2") == Friction(modal=True, phrase=True, reason=True, mfa=True, deny_window=True)
     assert friction("R3") == Friction(
         modal=True, phrase=True, reason=True, mfa=True, second_person=True, deny_window=True
     )  # fmt: skip
