@@ -32,7 +32,7 @@ DESTROYERS = ("destructive-operator", "tenant-admin")
 SELECTING = ("not-separable", "selector-empty", "collateral-needed", "selector-unsupported")
 STARTING = (
     *("plan-expired", "plan-mismatch", "plan-drifted", "confirm-phrase-wrong", "reason-needed", "person-needed"),
-    *("nothing-selected", "deletions-quota-exceeded", "audit-unavailable", *PROOF),
+    *("nothing-selected", "deletions-quota-exceeded", "audit-unavailable", "deny-window", *PROOF),
 )
 STATE = OpenApiParameter("state", str, enum=["open", *forms.STATES[6:]], description="Only open ones, or of one end")
 LISTED = Rows(views.operations, key=("id",), columns=("id",), newest=True)
@@ -96,11 +96,13 @@ class EpochRetire(APIView):
         refusals=(*STARTING, *SELECTING, "conflict"),
     )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any], model: str, epoch: int) -> Response:
-        """No request is resolved for the epoch any more, and what is cached of it goes."""
-        if fields["policy"] == "drain":
-            raise Problem("selector-unsupported", "Epochs cannot be drained yet: use immediate, with a throttle.")
+        """No request is resolved for the epoch any more, and what is cached of it goes: at once, or once drained."""
+        drain = {"drain": True, "drain_seconds": float(fields["drain_seconds"])}
         actor, now = caller(), datetime.now(UTC)
-        plan = plan_create(selector={"epoch": f"{model}/{epoch}"}, options={}, actor=actor, now=now, kind="epoch")
+        plan = plan_create(
+            selector={"epoch": f"{model}/{epoch}"}, options=drain if fields["policy"] == "drain" else {}, actor=actor,
+            now=now, kind="epoch",
+        )  # fmt: skip
         found = deletion_request(
             plan_id=plan.id, plan_hash=bytes(plan.plan_hash).hex(), reason=fields["reason"], trigger="epoch",
             throttle=fields["throttle"], actor=actor, now=now,

@@ -69,6 +69,16 @@ class DeletionIn(Strict):
     throttle = serializers.IntegerField(
         min_value=1, max_value=2**50, allow_null=True, default=None, help_text="Bytes a second and node"
     )
+    pass_windows = serializers.BooleanField(
+        default=False, help_text="Start in a deny window too: a reason, and a second person, are needed"
+    )
+
+
+class SessionHintIn(Strict):
+    """Body of POST /sessions/{id}/hints. `tenant`: of callers of the fleet; a tenant's own callers mean their own."""
+
+    event = serializers.ChoiceField(["end"])
+    tenant = serializers.RegexField(PLACE, max_length=63, required=False)
 
 
 class ThrottleIn(Strict):
@@ -81,6 +91,9 @@ class RetireIn(Strict):
     """Body of POST /epochs/{model}/{epoch}:retire."""
 
     policy = serializers.ChoiceField(["immediate", "drain"], default="immediate")
+    drain_seconds = serializers.IntegerField(
+        min_value=30, max_value=30 * 86_400, default=600, help_text="How long it stays readable at most"
+    )
     reason = serializers.CharField(max_length=500)
     throttle = serializers.IntegerField(min_value=1, max_value=2**50, allow_null=True, default=None)
 
@@ -240,6 +253,7 @@ class OperationOut(serializers.Serializer[Any]):
     generation = serializers.IntegerField()
     observed_generation = serializers.IntegerField()
     throttle = serializers.IntegerField(allow_null=True)
+    drain_until = serializers.DateTimeField(allow_null=True)
     grace_until = serializers.DateTimeField(allow_null=True)
     deadline = serializers.DateTimeField()
     finalizers = serializers.ListField(child=serializers.CharField())

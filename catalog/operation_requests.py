@@ -124,6 +124,8 @@ def deletion_request(
     pass_windows = pass_windows and asks.deny_window
     if trigger == "user":
         _check_friction(plan, reason, confirm_phrase, actor, now)
+    elif asks.second_person:
+        _need_person(plan, actor)
     if pass_windows:
         _check_passing(reason, actor)
     operation = Operation(
@@ -175,7 +177,7 @@ def _begun(operation: Operation, targets: Sequence[plans.Target], actor: Princip
     Raises:
         Problem: deny-window: somebody asks for it now, and nothing of its risk starts now.
     """
-    if operation.trigger == "user" and not operation.windows_passed:
+    if actor.kind != "system" and not operation.windows_passed:
         need_open(operation.tenant_id, operation.risk, now)
     if operation.needs_approval:
         return []
@@ -187,8 +189,8 @@ def _begun(operation: Operation, targets: Sequence[plans.Target], actor: Princip
 
 def _check_friction(plan: plans.Plan, reason: str, phrase: str, actor: Principal, now: datetime) -> None:
     asks = friction(plan.risk)
-    if asks.second_person and actor.kind != "user":
-        raise Problem("person-needed", f"Its risk is {plan.risk}: only a person asks for it, and a second one agrees.")
+    if asks.second_person:
+        _need_person(plan, actor)
     if asks.mfa and (code := actor.unproven(DESTROY, now.timestamp())):
         raise Problem(code, f"The token must have the scope {DESTROY}." if code == "scope-missing" else "")
     if asks.reason and not reason.strip():
@@ -204,6 +206,11 @@ def plan_drift(row: Plan, *, actor: Principal, now: datetime) -> plans.Drift:
         Problem: as `plan_input`, where what it named is gone by name.
     """
     return drift_of(row, plans.plan_from_json(row.body), actor, now)[0]
+
+
+def _need_person(plan: plans.Plan, actor: Principal) -> None:
+    if actor.kind != "user":
+        raise Problem("person-needed", f"Its risk is {plan.risk}: only a person asks for it, and a second one agrees.")
 
 
 def _check_passing(reason: str, actor: Principal) -> None:

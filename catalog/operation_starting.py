@@ -129,7 +129,7 @@ def _begin(operation: Operation, approval: Any, now: datetime) -> bool:
 
 def _strict(operation: Operation) -> bool:
     """Whether it may only reach what was looked at: what a rule or a drain means is what is there then."""
-    return operation.trigger == "user" and not operation.options.get("drain")
+    return operation.requester["kind"] != "system" and not operation.options.get("drain")
 
 
 def _require_own(operation: Operation, targets: Sequence[plans.Target]) -> None:
@@ -211,8 +211,11 @@ def operation_begin(
     operation: Operation, targets: Sequence[plans.Target], actor: Principal, now: datetime
 ) -> list[Fenced]:
     """It has started: its targets are fenced for good, where its kind does that. The caller keeps row and targets."""
-    if KINDS[operation.kind].fences:
+    if KINDS[operation.kind].fences and not any(target.keys for target in targets):
         reached = _fence(operation, targets, actor, now)
+    elif KINDS[operation.kind].fences:  # keys are behind a fence of the directory, and their namespaces live on
+        reached = [_reached(operation, target) for target in targets]
+        operation.fenced_at = now
     else:
         reached = [_reached(operation, target) for target in targets]
         places = sorted({cell.owner for target in targets for cell in target.cells})
@@ -242,7 +245,10 @@ def _fence(
 
 def targets_keep(operation: Operation, reached: Sequence[Fenced], targets: Sequence[plans.Target]) -> None:
     """What the operation reaches is kept beside it."""
-    keys = {target.ns: {"group": target.group, "keys": list(target.keys)} for target in targets if target.keys}
+    finer: dict[str, list[plans.Target]] = {}
+    for target in targets:
+        if target.keys is not None:
+            finer.setdefault(target.ns, []).append(target)
     OperationTarget.objects.bulk_create(
         OperationTarget(
             operation=operation.id,
@@ -251,7 +257,13 @@ def targets_keep(operation: Operation, reached: Sequence[Fenced], targets: Seque
             digest=one.digest,
             min_gen=one.min_gen,
             fence_seq=one.fence_seq,
-            keys=keys.get(one.digest.hex()),
+            part=part,
+            cache_group=target.group if target else None,
+            keys=target.packed if target else None,
+            keys_hash=(target.keys or "") if target else "",
+            key_count=target.key_count if target else 0,
+            below=target.below if target else False,
         )
-        for one in reached
+        for one in {one.digest: one for one in reached}.values()
+        for part, target in enumerate(finer.get(one.digest.hex()) or [None])
     )

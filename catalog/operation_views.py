@@ -19,6 +19,7 @@ from catalog.operations.observing import Seen, observe, observe_all
 from kvconsole.infra.rest import CODES
 from kvcore import plans
 from kvcore.erasure import Graded
+from kvcore.plan_kinds import KINDS
 from kvcore.plan_state import conditions, operation_state, progress
 from kvcore.plan_steps import OwnerSeen
 from kvcore.risk import friction
@@ -62,10 +63,11 @@ def _plain(operation: Operation) -> dict[str, Any]:
         "approval": operation.approval,
         "observed_generation": operation.observed_generation,
         "throttle": operation.throttle,
+        "drain_until": operation.drain_until,
         "grace_until": operation.grace_until,
         "deadline": operation.deadline,
         "t_request": operation.created_at,
-        "t_fence": operation.fenced_at,
+        "t_fence": operation.fenced_at if KINDS[operation.kind].fences else None,
         "t_erase": operation.erased_at,
         "t_verify": operation.verified_at,
         "t_unroutable": operation.routed_at,

@@ -1,6 +1,13 @@
 """Writes of the tenants app. Each is one transaction with its audit event; a refusal is a `rest.Problem`."""
 
-from tenants.services.fencing import Fenced, epoch_close, generations_shred, generations_shredded, namespaces_fence
+from tenants.services.fencing import (
+    Fenced,
+    epoch_close,
+    epoch_reopen,
+    generations_shred,
+    generations_shredded,
+    namespaces_fence,
+)
 from tenants.services.identity import (
     factor_changed,
     logged_in,
@@ -62,6 +69,7 @@ __all__ = [
     "epoch_bytes_put",
     "epoch_close",
     "epoch_create",
+    "epoch_reopen",
     "factor_changed",
     "fence_acknowledge",
     "generation_bump",

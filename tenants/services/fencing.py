@@ -161,3 +161,26 @@ def epoch_close(*, epoch: str, policy: str, actor: Principal) -> None:
             body={"model": model, "epoch": row.epoch, "policy": policy},
         )
         transaction.on_commit(lambda: resolved.forget(), using=plane(), robust=True)
+
+
+def epoch_reopen(*, epoch: str, operation: str, actor: Principal) -> None:
+    """Requests are resolved for the epoch (`model/number`) again: its drain was stopped before anything was fenced."""
+    model, _, number = epoch.rpartition("/")
+    with transaction.atomic(using=plane()):
+        mine = Model.objects.filter(name=model, tenant_id=actor.tenant_id or PLATFORM)
+        known = Epoch.objects.select_for_update(no_key=True).filter(model__in=mine, epoch=int(number[:9]))
+        row = known.filter(state="retired").first()
+        if row is None:
+            return
+        row.state = "open"
+        row.save(update_fields=["state"])
+        record(
+            event_type="epoch.reopened",
+            outcome="success",
+            actor=actor,
+            tenant_id=row.tenant_id,
+            object_kind="epoch",
+            object_id=str(row.id),
+            body={"model": model, "epoch": row.epoch, "operation": operation},
+        )
+        transaction.on_commit(lambda: resolved.forget(), using=plane(), robust=True)

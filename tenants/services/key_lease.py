@@ -121,7 +121,7 @@ def ticket_day(node: str, now: datetime) -> datetime:
 
 def _allowed(principal: Principal) -> tuple[list[NamespaceRow], dict[str, dict[str, Any]]]:
     """The namespaces that the holder may lease, and what a node is told of each (digest in hex) and of the others."""
-    rows = selectors.namespaces_active()
+    rows = selectors.namespaces_active(resolved=principal.kind == "gateway")
     if principal.kind == "gateway":
         return rows, {}
     region = next((s.removeprefix("region:") for s in principal.scopes if s.startswith("region:")), "")
