@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -23,10 +24,11 @@ from kvcore.receipts import EraseTarget, ProbedDetail
 from nodeagent.config import Config, ConfigError, Home
 from nodeagent.jobs import Done, Job
 from nodeagent.targets import Malformed, Targets
-from nodeagent.tiers.base import TierDown, TierReset
+from nodeagent.tiers.base import TierDown, TierReset, key_of, sound
 from nodeagent.tiers.valkey import ValkeyTier, prefix_of, raw_of
 
 READ_BYTES = 4 * 2**20
+LOOKS, AGAIN_SECONDS = 5, 0.05
 CANARY_BYTES_MIN = 16
 """A shorter one would be found by chance."""
 _PROC = Path("/proc")
@@ -54,17 +56,24 @@ def count(parts: Iterable[bytes], canaries: Sequence[bytes]) -> Seen:
     return Seen(size, found)
 
 
-def arenas(node: str) -> dict[str, Path]:
-    """Tier → the memory file of the node's arena, as far as processes of this user on this machine have any open."""
+class Arena(NamedTuple):
+    """The memory file of an arena, and into what slots it is cut."""
+
+    path: Path
+    slot_bytes: int
+
+
+def arenas(node: str) -> dict[str, Arena]:
+    """Tier → the node's arena, as far as processes of this user on this machine have any open."""
     found = {}
-    label = re.compile(rf"/memfd:kvc:{re.escape(node)}:([a-z]+)(?: \(deleted\))?")
+    label = re.compile(rf"/memfd:kvc:{re.escape(node)}:([a-z]+):([0-9]+)(?: \(deleted\))?")
     for link in _PROC.glob("[0-9]*/fd/*"):
         try:
             name = label.fullmatch(os.readlink(link))
         except OSError:  # it was closed meanwhile, or is another user's
             continue
         if name is not None:
-            found[name[1]] = link
+            found[name[1]] = Arena(link, int(name[2]))
     return found
 
 
@@ -73,6 +82,35 @@ def chunks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as f:
         while part := f.read(READ_BYTES):
             yield part
+
+
+def residue(
+    arena: Arena, keys: frozenset[bytes] = frozenset(), check: Callable[[], None] = lambda: None
+) -> tuple[int, int]:
+    """Slots of an arena, and those that hold what is no whole block of anybody, or one of these keys (16 bytes each).
+
+    What is being written looks like that for a moment, so it is looked at again. Every byte of the arena is in a slot:
+    it is empty, or covered by the digest of a block whose head names its key.
+    """
+
+    def fine(slot: bytes) -> bool:
+        return slot.count(0) == len(slot) or (sound(slot) and key_of(slot)[:CANARY_BYTES_MIN] not in keys)
+
+    step = max(READ_BYTES // arena.slot_bytes, 1) * arena.slot_bytes
+    with arena.path.open("rb") as file:
+        size, odd = os.fstat(file.fileno()).st_size, list[int]()
+        slots = size // arena.slot_bytes
+        for at in range(0, slots * arena.slot_bytes, step):
+            check()
+            part = os.pread(file.fileno(), min(step, slots * arena.slot_bytes - at), at)
+            odd += [at + n for n in range(0, len(part), arena.slot_bytes) if not fine(part[n : n + arena.slot_bytes])]
+        for _ in range(LOOKS):
+            if not odd:
+                break
+            time.sleep(AGAIN_SECONDS)
+            check()
+            odd = [at for at in odd if not fine(os.pread(file.fileno(), arena.slot_bytes, at))]
+    return slots, len(odd)
 
 
 def files(directory: Path, canaries: Sequence[bytes], *, without: Path | None = None) -> Seen:
@@ -95,7 +133,7 @@ def media(home: Home, config: Config, canaries: Sequence[bytes]) -> dict[str, Se
     for name in [t for t in TIERS if t in config.tiers]:
         if Tier(name) in VOLATILE:
             at = mapped.get(name)
-            out[name] = _try(lambda at=at: count(chunks(at), canaries)) if at else Seen(0, 0, "not-running")  # type: ignore[misc]
+            out[name] = _try(lambda at=at: count(chunks(at.path), canaries)) if at else Seen(0, 0, "not-running")  # type: ignore[misc]
         elif name == Tier.SSD:
             out[name] = files(home.ssd_dir, canaries)
         else:
@@ -142,7 +180,8 @@ def show(home: Home, args: argparse.Namespace) -> int:
 class ProbeArgs(msgspec.Struct, frozen=True, kw_only=True):
     """`Command.args` of probe: which node's tier, what is looked for, and the store's life as the console knows it.
 
-    `canaries` are hex. `boot` keeps a node from answering for another store than the one that is meant.
+    `canaries` are hex; in memory those of 16 bytes are the beginnings of keys. `boot` keeps a node from answering for
+    another store than the one that is meant.
     """
 
     node: str
@@ -197,8 +236,11 @@ class Prober:
                 saw(bytes(x.place))
             return found + (count(raw_of(url, args.node), canaries).found if canaries else 0)
         at = arenas(args.node).get(args.tier)
-        if at is None or args.targets:  # slots do not name namespaces
+        if at is None or args.targets:  # slots do not name namespaces, but each block is headed by its key
             return None
-        one = count(chunks(at), canaries)
-        saw(one.size_bytes.to_bytes(8, "big"))
-        return one.found
+        keys = frozenset(c for c in canaries if len(c) == CANARY_BYTES_MIN)
+        longer = [c for c in canaries if c not in keys]
+        one = count(chunks(at.path), longer) if longer else Seen(0, 0)
+        slots, odd = residue(at, keys, job.check)
+        saw(b"".join(n.to_bytes(8, "big") for n in (one.size_bytes, slots, odd)))
+        return one.found + odd

@@ -252,6 +252,18 @@ def verify(meta: RunMeta, index: int, block: memoryview) -> None:
     raise BlockRefused(next((code for code, good in checks.items() if not good), "digest"), index)
 
 
+def sound(block: bytes | memoryview) -> bool:
+    """Whether this is a whole, finished block of some run: its digest covers what it says of itself, and its bytes."""
+    if len(block) < HEADER_BYTES or bytes(block[: len(MAGIC)]) != MAGIC or block[DONE_AT] != 1:
+        return False
+    return bytes(HEADER.unpack_from(block)[2]) == hashlib.sha256(block[_COVERED_FROM:]).digest()[:16]
+
+
+def key_of(block: bytes | memoryview) -> bytes:
+    """The key that the head of a block names."""
+    return bytes(block[HEADER_BYTES - KEY_BYTES : HEADER_BYTES])
+
+
 def verify_run(meta: RunMeta, raw: bytes) -> bytes:
     """The bytes, if they are exactly the run's blocks.
 

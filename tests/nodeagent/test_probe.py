@@ -170,3 +170,22 @@ def test_chunks_are_the_whole_file(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(os.urandom(100_000))
     assert b"".join(chunks(path)) == path.read_bytes()
+
+
+def test_a_neighbour_finds_blocks_by_their_keys_and_what_is_no_block_at_all(rig):
+    (key,) = fill(rig, [rig.lease()])
+    keys = [k[:16].hex() for k in rig.keys(Tier.DRAM, key.ns)][:8]
+    assert probe(rig, tier="dram", canaries=keys).detail["found"] == len(keys)
+    rig.erase(Tier.DRAM, everything(key))
+    assert probe(rig, tier="dram", canaries=keys).detail["found"] == 0
+    rig.pool.tiers[Tier.DRAM]._view[5:9] = b"left"  # as by an erase that forgot something
+    assert probe(rig, tier="dram", canaries=keys).detail["found"] == 1
+    assert not rig.keys(Tier.DRAM, key.ns)
+
+
+def test_blocks_of_others_are_nobodys_residue(rig):
+    key, _ = fill(rig, [rig.lease(), rig.lease()])
+    keys = [k[:16].hex() for k in rig.keys(Tier.HBM, key.ns)]
+    rig.erase(Tier.HBM, everything(key))
+    assert any(Tier.HBM in run.copies for run in rig.pool.runs.values())
+    assert probe(rig, canaries=keys or ["00" * 16]).detail["found"] == 0

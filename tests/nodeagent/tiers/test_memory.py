@@ -62,7 +62,7 @@ def test_the_arena_can_be_read_raw_from_outside():
     meta, raw = run(2)
     arena.write([(meta, raw)])
     links = {os.readlink(f"/proc/self/fd/{fd}"): fd for fd in os.listdir("/proc/self/fd") if _is_link(fd)}
-    fd = os.open(f"/proc/self/fd/{links[f'/memfd:kvc:{label} (deleted)']}", os.O_RDONLY)
+    fd = os.open(f"/proc/self/fd/{links[f'/memfd:kvc:{label}:{SLOT} (deleted)']}", os.O_RDONLY)
     assert os.pread(fd, 8 * SLOT, 0) == raw + bytes(6 * SLOT)
     os.close(fd)
     arena.close()
