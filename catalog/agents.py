@@ -9,6 +9,7 @@ import ipaddress
 import socket
 import ssl
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from django.conf import settings
 from audit.asked import Evidence
 from audit.signing import NotAnswered, sign_command
 from catalog.models import Node
-from kvcore.messages import Command, Receipt, Signed, fingerprint, receipt_hash, signed_bytes
+from kvcore.messages import Command, Receipt, Sent, Signed, fingerprint, receipt_hash, signed_bytes
 
 SECONDS = 5.0
 KIB = 1024
@@ -41,10 +42,14 @@ class Answered:
 
 
 class UnderWay(msgspec.Struct, frozen=True):
-    """The node is at it: how many bytes are done, and of how many. The same command asks again."""
+    """The node is at it: how many bytes are done, and of how many. The same command asks again.
+
+    `wants`: it has not begun, as the target at this place of its order has not come.
+    """
 
     done_bytes: int = 0
     total_bytes: int = 0
+    wants: int | None = None
 
 
 class Proofs(NamedTuple):
@@ -107,10 +112,13 @@ def call(node: Node, command: Command) -> Answered | NotAnswered:
     return NotAnswered("step-running") if isinstance(found, UnderWay) else found
 
 
-def order(node: Node, command: Command, proofs: Proofs | None = None) -> Answered | UnderWay | NotAnswered:
+def order(
+    node: Node, command: Command, proofs: Proofs | None = None, keys: Mapping[str, bytes] | None = None
+) -> Answered | UnderWay | NotAnswered:
     """As `call`; for a command that destroys, with what proves that it was ordered. It may take long.
 
-    `stale-size`: the signer wants the proofs under the head in the answer. Asks no database.
+    `keys`: those that its targets name by their hashes; they go beside what is signed. `stale-size`: the signer wants
+    the proofs under the head in the answer. Asks no database.
     """
     if node.public_key is None:
         return NotAnswered("node-not-enrolled", final=True)
@@ -121,7 +129,8 @@ def order(node: Node, command: Command, proofs: Proofs | None = None) -> Answere
     signed = sign_command(command, *given, size=proofs.size if proofs else None)
     if isinstance(signed, NotAnswered):
         return signed
-    answer = _post(target, msgspec.json.encode(signed), ANSWER_BYTES.get(command.kind, 64 * KIB))
+    sent = Sent(body=signed.body, signature=signed.signature, key=signed.key, keys=dict(keys)) if keys else signed
+    answer = _post(target, msgspec.json.encode(sent), ANSWER_BYTES.get(command.kind, 64 * KIB))
     return _read_receipt(node, command, answer) if isinstance(answer, bytes) else answer
 
 

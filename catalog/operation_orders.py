@@ -17,11 +17,13 @@ from django.utils.module_loading import import_string
 from audit.approvals import approval_withdraw
 from audit.services import record
 from catalog.models import Node, Operation, OperationTarget
+from catalog.operation_reach import kinds_of, reach_told
 from kvconsole.infra import nudge
 from kvconsole.infra.access import Principal, plane, system
 from kvconsole.infra.rest import Problem, add_codes
 from kvcore.leaf import APPROVAL
 from tenants.erasing import owned
+from tenants.services import epoch_reopen
 
 add_codes({"operation-over": (409, "The operation has ended")})
 ENGINE = system("operations")
@@ -35,19 +37,21 @@ OPERATIONS = "operations"
 def order_record(operation: Operation, actor: Principal) -> None:
     """The order stands in the trail: from its checkpoint on, commands of this operation are signed. Fleet's plane."""
     nodes = Node.objects.exclude(enrolled_at=None).exclude(state="fenced").order_by("id").values_list("id", flat=True)
+    reach = reach_told(operation)
     event = operation_record(
         "order.approved",
         operation,
         actor,
         {
             "operation": str(operation.id),
-            "kinds": ["erase", "shred"],
+            "kinds": kinds_of(operation, fencing=reach["fencing"]),
             "nodes": [str(node) for node in nodes],
             "plan_hash": bytes(operation.plan_hash),
             "selector_hash": selector_hash(operation),
             "risk": operation.risk,
             "approval": str(operation.approval) if operation.approval else None,
             "not_after": operation.not_after,
+            **reach,
         },
         APPROVAL if operation.approval else 0,
     )
@@ -118,6 +122,8 @@ def operation_change(
         row.save(update_fields=[*wanted, "generation", "due_at"])
         if change == "stopped":
             approval_withdraw(kind=KIND, object_id=str(row.id), tenant_id=row.tenant_id, now=now)
+            if row.drain_until is not None and row.fenced_at is None:
+                epoch_reopen(epoch=str(row.selector.get("epoch", "")), operation=str(row.id), actor=actor)
             reached = OperationTarget.objects.filter(operation=row.id).count()
             operation_record("operation.stopped", row, actor, {"generation": row.generation, "namespaces": reached})
         else:

@@ -185,6 +185,12 @@ class Signed(msgspec.Struct, frozen=True, kw_only=True):
     key: str  # fingerprint of the signing key
 
 
+class Sent(Signed, frozen=True, kw_only=True):
+    """A command as it is sent: `keys` are those that its targets name by their hashes, so the signature covers them."""
+
+    keys: dict[str, bytes] = {}
+
+
 def canonical(value: msgspec.Struct | dict[str, Any]) -> bytes:
     """RFC 8785 bytes of a message; integers above 2^53 must already be strings."""
     return rfc8785.dumps(msgspec.to_builtins(value))

@@ -14,19 +14,23 @@ from uuid import UUID
 import msgspec
 import rfc8785
 
+from kvcore.moves import MOVES
 from kvcore.plan_kinds import FINALIZERS as FINALIZERS
 from kvcore.plan_kinds import KINDS as KINDS
+from kvcore.plan_probes import prober
 from kvcore.plans import Target
 from kvcore.receipts import EraseArgs, EraseTarget
+from kvcore.targets import Bound
 
 KEPT_TIERS = frozenset({"ssd", "remote"})
 """Tiers whose objects lie encrypted under keys of the agent's key file."""
 LOCAL = frozenset({"purge", "keys"})
 """Steps that the console does itself: the writer purges, the key store destroys."""
-DESTROYS = frozenset({"erase", "shred"})
-"""Steps that are signed only for the order in the log."""
+DESTROYS = frozenset({"erase", "shred", "fence", *MOVES})
+"""Steps that are signed only for the order in the log; a fence is for ever, too, and a move hands blocks out."""
 
 
+ENDED = ("erase", "verify", "probe", "purge", "shred", "fence")
 WAIT_SECONDS, MOST_WAIT_SECONDS = 2.0, 60.0
 """A step that failed is repeated after so long, doubled each time, at most."""
 
@@ -49,6 +53,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool = False
     held: bool = False
     stopped: bool = False
+    waits: str = ""  # code of what it waits for before it starts
     finer: bool = False
     crypto_erase: bool = False
     grace_until: float = 0.0
@@ -94,6 +99,7 @@ class OwnerSeen(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     tier: str
     dp_rank: int | None = 0
+    host: str = ""  # the machine: who is on the same one can read its memory
     boot: str = ""
     stream: str = ""
     seq: int = -1
@@ -170,6 +176,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     looks: int
     came_back: bool
     last: StepSeen | None  # verify that counts
+    looked: bool = True  # a look is wanted; else an erase is all
 
     @property
     def asked(self) -> bool:
@@ -184,6 +191,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def clean(self) -> bool:
         """Erased, and the last look found nothing."""
+        if not self.looked:  # what is in use stays
+            return any(step.outcome in ("done", "partial") and not step.bad for step in self.ended["erase"])
         found_none = self.last is not None and self.last.found == 0
         return self.turns == self.looks and found_none and not self.came_back
 
@@ -212,17 +221,17 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return any(self.ended[kind][-1].bad for kind in ("erase", "verify", "shred") if self.ended[kind])
 
 
-def standings(observed: Observed) -> list[Standing]:
+def standings(observed: Observed, *, looks: bool = True) -> list[Standing]:
     """Every owner that can be asked or is believed to hold something, in the order of their numbers."""
     of: defaultdict[int, list[StepSeen]] = defaultdict(list)
     for step in observed.steps:
         of[step.owner].append(step)
     owners = [o for o in observed.owners if not o.retired or o.blocks or of[o.owner]]
-    return [_standing(owner, of[owner.owner]) for owner in sorted(owners, key=lambda o: o.owner)]
+    return [_standing(owner, of[owner.owner], looks) for owner in sorted(owners, key=lambda o: o.owner)]
 
 
-def _standing(owner: OwnerSeen, seen: list[StepSeen]) -> Standing:
-    ended: dict[str, tuple[StepSeen, ...]] = {kind: () for kind in ("erase", "verify", "purge", "shred", "fence")}
+def _standing(owner: OwnerSeen, seen: list[StepSeen], looked: bool) -> Standing:
+    ended: dict[str, tuple[StepSeen, ...]] = {kind: () for kind in ENDED}
     for step in sorted(seen, key=lambda s: s.attempt):
         if step.outcome:
             ended[step.kind] += (step,)
@@ -237,6 +246,7 @@ def _standing(owner: OwnerSeen, seen: list[StepSeen]) -> Standing:
         looks=len(looks),
         came_back=owner.blocks > 0 and purges >= clean > 0,
         last=looks[-1] if looks else None,
+        looked=looked,
     )
 
 
@@ -244,12 +254,13 @@ def steps(intent: Intent, observed: Observed) -> list[StepWish]:
     """The steps that are wanted now and have not ended, in the order of their owners."""
     kind = KINDS[intent.kind]
     over = intent.stopped or intent.denied or intent.expired or intent.failed or not intent.approved
-    if over or observed.concluded_at is not None or (kind.fences and observed.fenced_at is None):
+    if over or observed.concluded_at is not None or observed.fenced_at is None:
         return []
-    found = standings(observed)
+    found = standings(observed, looks=kind.looks)
     waits = intent.paused or intent.held or observed.now < intent.grace_until or not observed.order_logged
     if waits:
-        return _fences(_goals(intent), found) if kind.fences else []
+        fences = kind.fences and not intent.finer and observed.order_logged
+        return _fences(_goals(intent), found) if fences else []
     goals, shreds = _goals(intent), kind.keys and not intent.finer
     wishes: list[StepWish] = []
     busy = {one.seen.node for one in found if one.asked and not one.erased}
@@ -259,7 +270,9 @@ def steps(intent: Intent, observed: Observed) -> list[StepWish]:
             wishes.append(_erase(goals, observed, one))
         elif asked and not one.clean and one.seen.node not in busy:
             wishes.append(_wish(goals, one, "verify", not_before=_later(one, "verify")))
-        if one.seen.blocks and (one.seen.retired or (one.clean and one.passed)):
+        if other := prober(one, observed):
+            wishes.append(_wish(goals, one, "probe", node=other))
+        if kind.looks and one.seen.blocks and (one.seen.retired or (one.clean and one.passed)):
             wishes.append(_wish(goals, one, "purge", not_before=_later(one, "purge")))
         if asked and shreds and not one.shredded and (one.clean or intent.crypto_erase):
             wishes.append(_wish(goals, one, "shred", not_before=_later(one, "shred")))
@@ -274,10 +287,12 @@ class _Goals(msgspec.Struct, frozen=True):
 
     intent: Intent
     targets: list[dict[str, Any]]
+    root: str
 
 
 def _goals(intent: Intent) -> _Goals:
-    return _Goals(intent, msgspec.to_builtins(erase_targets(intent.targets)))
+    bound = Bound(erase_targets(intent.targets))
+    return _Goals(intent, msgspec.to_builtins(list(bound.targets)), bound.root)
 
 
 def _fences(goals: _Goals, found: list[Standing]) -> list[StepWish]:
@@ -314,7 +329,9 @@ def _later(one: Standing, kind: str) -> float:
     return last.at + min(MOST_WAIT_SECONDS, WAIT_SECONDS * 2.0 ** min(times - 1, 8))
 
 
-def _wish(goals: _Goals, one: Standing, kind: str, *, not_before: float = 0.0, force: bool = False) -> StepWish:
+def _wish(
+    goals: _Goals, one: Standing, kind: str, *, not_before: float = 0.0, force: bool = False, node: str = ""
+) -> StepWish:
     intent, seen, attempt = goals.intent, one.seen, len(one.ended[kind])
     args: dict[str, Any] = msgspec.to_builtins(
         EraseArgs(
@@ -331,14 +348,14 @@ def _wish(goals: _Goals, one: Standing, kind: str, *, not_before: float = 0.0, f
             fencing=KINDS[intent.kind].fences and not intent.finer,
         )
     )
-    args["targets"] = goals.targets
+    args["targets"], args["targets_root"] = goals.targets, goals.root
     if kind == "purge" and one.last is not None:
         last = one.last
         args["position"] = {"boot": last.position_boot, "stream": last.position_stream, "seq": last.position_seq}
     return StepWish(
         step=str(step_id(intent.operation, intent.generation, kind, seen.owner, seen.boot, attempt)),
         kind=kind,
-        node="" if kind in LOCAL else seen.node,
+        node="" if kind in LOCAL else node or seen.node,
         source=seen.source,
         dp_rank=seen.dp_rank,
         tier=seen.tier,
@@ -363,6 +380,6 @@ def _keys(goals: _Goals) -> StepWish:
 def erase_targets(targets: tuple[Target, ...]) -> list[EraseTarget]:
     """The targets as a command names them."""
     return [
-        EraseTarget(ns=t.ns, gen_upto=t.gen_upto, group=t.group, keys=None if t.keys is None else list(t.keys))
+        EraseTarget(ns=t.ns, gen_upto=t.gen_upto, group=t.group, attached=t.keys, count=t.key_count, below=t.below)
         for t in targets
     ]

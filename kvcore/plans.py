@@ -65,9 +65,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """Generations below `gen_upto` (decimal) of a namespace (hex digest), of it one group or these keys (hex).
+    """Generations below `gen_upto` (decimal) of a namespace (hex digest), of it one group or some keys.
 
-    `tenant` is "" for what nobody claimed; `shared_with` are other tenants that read the namespace.
+    `keys` is the hash of `key_count` keys (`kvcore.targets`), which are kept beside; `below`: with all that continues
+    them. `tenant` is "" for what nobody claimed; `shared_with` are other tenants that read the namespace.
     """
 
     ns: str
@@ -79,7 +80,10 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     shared_with: tuple[str, ...] = ()
     share_group: str = ""
     group: int | None = None
-    keys: tuple[str, ...] | None = None
+    keys: str | None = None
+    key_count: int = 0
+    below: bool = False
+    packed: bytes = b""  # the keys, where they are at hand
     cells: tuple[Cell, ...] = ()
 
 
@@ -97,16 +101,19 @@ class Blocker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Requester(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks: a digest or id, and the tenant it belongs to ("" = of the fleet)."""
+    """Who asks: a digest or id, and the tenant it belongs to ("" = of the fleet). `rule`: what was decided before."""
 
     ref: str
     tenant: str = ""
+    rule: bool = False
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What the requester chose. `share_groups`: those whose namespaces go too; without it they are left out.
 
-    `crypto_erase`: keys are destroyed as the method, at once, and nodes that are off are reached by it.
+    `crypto_erase`: keys are destroyed as the method, at once, and nodes that are off are reached by it. `drain`: what
+    goes stays readable for `drain_seconds` at most, and no longer than somebody may still be sent to it. `places` and
+    `tier`: where alone it is taken away, of kinds that fence nothing.
     """
 
     collateral: Collateral = ""
@@ -114,6 +121,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     override_pins: bool = False
     crypto_erase: bool = False
     drain: bool = False
+    drain_seconds: float = 0.0
+    places: tuple[int, ...] = ()
+    tier: str = ""
     grace_seconds: float = 0.0
     rate_bytes_per_s: int | None = None
 
@@ -234,10 +244,9 @@ def plan_freeze(asked: PlanInput, now: float) -> Plan:
 
 def plan_hash(plan: Plan) -> str:
     """SHA-256 (hex) over what would be done: selector, options, targets, positions and cells, in one order."""
-    keys = [hashlib.sha256("".join(sorted(t.keys)).encode()).hexdigest() if t.keys else "" for t in plan.targets]
     targets = [
-        {"group": t.group, "gen_upto": t.gen_upto, "keys": k, "ns": t.ns, "tenant": t.tenant}
-        for t, k in zip(plan.targets, keys, strict=True)
+        {"below": t.below, "group": t.group, "gen_upto": t.gen_upto, "keys": t.keys, "ns": t.ns, "tenant": t.tenant}
+        for t in plan.targets
     ]
     cells = msgspec.to_builtins([replace(cell, reachable=True) for cell in plan.cells])
     whole = {"kind": plan.kind, "selector": msgspec.to_builtins(plan.selector), "targets": targets, "cells": cells,
@@ -266,8 +275,8 @@ def _split(asked: PlanInput) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
     )
 
 
-def _place(t: Target) -> tuple[str, int, tuple[str, ...], str, str]:
-    return t.ns, -1 if t.group is None else t.group, t.keys or (), t.tenant, t.gen_upto
+def _place(t: Target) -> tuple[str, int, str, str, str]:
+    return t.ns, -1 if t.group is None else t.group, t.keys or "", t.tenant, t.gen_upto
 
 
 def _tenants(targets: Iterable[Target]) -> tuple[str, ...]:
@@ -283,6 +292,7 @@ def _stakes(asked: PlanInput, targets: tuple[Target, ...], cells: tuple[Cell, ..
     pinned = {pin.ns for pin in asked.pins} & {target.ns for target in targets}
     return Stakes(
         width=width(asked.selector),
+        rule=asked.requester.rule,
         own=asked.requester.tenant != "" and set(tenants) <= {asked.requester.tenant},
         bytes=sum(held.values()),
         part=max(parts, default=0.0),
@@ -317,8 +327,11 @@ def confirm_phrase(plan: Plan) -> str:
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
-    """The plan as it is kept: JSON of it, from which `plan_from_json` makes the same."""
-    return msgspec.to_builtins(plan)  # type: ignore[no-any-return]
+    """The plan as it is kept: JSON of it, from which `plan_from_json` makes the same, but for the keys themselves."""
+    found: dict[str, Any] = msgspec.to_builtins(plan)
+    for target in (*found["targets"], *found["left_out"]):
+        del target["packed"]
+    return found
 
 
 def plan_from_json(kept: Mapping[str, Any]) -> Plan:

@@ -11,16 +11,31 @@ import msgspec
 from kvcore.erasure import CopyEvidence
 
 
-class EraseTarget(msgspec.Struct, frozen=True, kw_only=True):
+class EraseTarget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What goes: every generation below `gen_upto` of a namespace (hex digest); of it one group, or these keys (hex).
 
-    `gen_upto` is a decimal string, as it reaches 2^63.
+    `gen_upto` is a decimal string, as it reaches 2^63. Keys are of 32 bytes, or the first 16 of them; where they are
+    many they travel beside the command, and `attached` is their hash (`kvcore.targets`), `count` their number. `below`:
+    and everything of the namespace that continues what they name.
     """
 
     ns: str
     gen_upto: str
     group: int | None = None
     keys: list[str] | None = None
+    attached: str | None = None
+    count: int = 0
+    below: bool = False
+
+
+class TargetsPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the targets of a command stand among the `count` of its order, and what makes the order's root of them."""
+
+    first: int
+    length: int
+    count: int
+    left: list[str] = []
+    right: list[str] = []
 
 
 class EraseArgs(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +43,8 @@ class EraseArgs(msgspec.Struct, frozen=True, kw_only=True):
 
     `generation` is that of the intent; `deadline` is in seconds since 1970: from then on `force` may break leases.
     `fencing`: generations that are meant as a whole are over for good, and the node raises its fence to them itself.
+    `targets` are a `part` of the order's, whose root is `targets_root`; the agent puts the parts together. `keys` are
+    those that came beside them, by their hashes.
     """
 
     operation: str
@@ -41,6 +58,9 @@ class EraseArgs(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float = 0.0
     rate_bytes_per_s: int | None = None
     fencing: bool = False
+    targets_root: str = ""
+    part: TargetsPart | None = None
+    keys: dict[str, bytes] = {}
 
 
 class StreamPos(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +115,7 @@ class ErasedDetail(msgspec.Struct, frozen=True, kw_only=True):
     finished_us: int
     residual: list[str] = []
     remaining: Remaining = Remaining()
+    targets_root: str = ""
 
 
 class VerifiedDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +131,7 @@ class VerifiedDetail(msgspec.Struct, frozen=True, kw_only=True):
     readback: Readback
     medium: Medium
     stream_pos: StreamPos
+    targets_root: str = ""
 
 
 class ProbedDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +154,7 @@ class ShreddedDetail(msgspec.Struct, frozen=True, kw_only=True):
     key_medium: str  # flash | memory | tpm | unknown
     lease_dropped: bool
     flags: list[str] = []
+    targets_root: str = ""
 
 
 class CertificateReceipt(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from kvcore.messages import (
     PROTOCOL,
     Command,
     Receipt,
+    Sent,
     Signed,
     SourcePosition,
     fingerprint,
@@ -26,6 +27,7 @@ from kvcore.messages import (
     receipt_hash,
     seal,
 )
+from nodeagent.gathering import Gatherer
 from nodeagent.jobs import Done, Job, Running, Stopped
 from nodeagent.journal import Journal, JournalFull
 
@@ -70,6 +72,7 @@ class Executor:
         self._positions, self._clock = positions, clock
         self._long, self._patience = long or {}, patience_seconds
         self._jobs: dict[str, Job] = {}
+        self._gatherer = Gatherer()
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -85,7 +88,7 @@ class Executor:
         After a refusal nothing was done and nothing journalled, except what the journal has of the step already.
         """
         try:
-            envelope = msgspec.json.decode(body, type=Signed)
+            envelope = msgspec.json.decode(body, type=Sent)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return "command-malformed"
         if envelope.key != self._console_print:
@@ -100,6 +103,11 @@ class Executor:
                 known = self._journal.take(command.step, command.kind, self._clock())
                 if known is not None:
                     return msgspec.json.decode(known, type=Signed)
+                if command.step not in self._jobs:
+                    whole = self._gatherer.take(command, envelope.keys)
+                    if not isinstance(whole, Command):
+                        return Running(command.step, 0, 0, whole) if isinstance(whole, int) else whole
+                    command = whole
                 if command.kind not in self._long:
                     return self._sign(command, self._do(command))
                 job = self._job(command)

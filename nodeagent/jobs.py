@@ -24,11 +24,13 @@ class Done(NamedTuple):
 
 
 class Running(NamedTuple):
-    """The step is under way: bytes done, and bytes in all as far as they are known."""
+    """The step is under way: bytes done, and bytes in all as far as they are known. `wants`: it has not begun, as the
+    target at this place of its order has not come."""
 
     step: str
     done_bytes: int
     total_bytes: int
+    wants: int | None = None
 
 
 class Job:

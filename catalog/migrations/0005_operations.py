@@ -120,6 +120,7 @@ class Migration(migrations.Migration):
                         "tenant_id",
                         "operation",
                         "digest",
+                        "part",
                         blank=True,
                         editable=False,
                         primary_key=True,
@@ -132,7 +133,12 @@ class Migration(migrations.Migration):
                 ("digest", models.BinaryField()),
                 ("min_gen", models.BigIntegerField()),
                 ("fence_seq", models.BigIntegerField()),
-                ("keys", models.JSONField(null=True)),
+                ("part", models.IntegerField(default=0)),
+                ("cache_group", models.SmallIntegerField(null=True)),
+                ("keys", models.BinaryField(null=True)),
+                ("keys_hash", models.CharField(blank=True, max_length=64)),
+                ("key_count", models.IntegerField(default=0)),
+                ("below", models.BooleanField(default=False)),
             ],
             options={
                 "indexes": [

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import msgspec
 from django.db import connections
 
 from audit.proving import decision_of, evidence_of
@@ -18,12 +19,15 @@ from audit.signing import NotAnswered
 from audit.tree import checkpoint_latest
 from catalog import agents
 from catalog.models import Node, Step
+from catalog.operation_reach import keys_of
 from catalog.operations.observing import Seen
+from catalog.operations.probing import Probe, keys_before, node_of, probes_of
 from catalog.operations.receipts import Came, receipts_keep
 from kvconsole.infra.access import plane
 from kvconsole.infra.sql import named
 from kvcore.messages import PROTOCOL, Command
-from kvcore.plan_steps import DESTROYS, LOCAL, OwnerSeen, StepWish
+from kvcore.plan_steps import DESTROYS, LOCAL, OwnerSeen, StepWish, erase_targets
+from kvcore.targets import Bound, attached_of
 
 LEASE_SECONDS = 30.0
 COMMAND_SECONDS = 20.0
@@ -55,9 +59,13 @@ def steps_keep(seen: Seen, wishes: Sequence[StepWish], *, now: datetime) -> None
     """Every wish is a row, once."""
     believed = {owner.owner: owner for owner in seen.observed.owners}
     known = {UUID(step.step) for step in seen.observed.steps}
-    Step.objects.bulk_create(
-        (_row(seen, wish, believed, now) for wish in wishes if UUID(wish.step) not in known), ignore_conflicts=True
-    )
+    new = [wish for wish in wishes if UUID(wish.step) not in known]
+    sample = keys_before(seen, new)
+    rows = [_row(seen, wish, believed, now) for wish in new]
+    for row in rows:
+        if row.kind == "erase" and row.owner in sample:
+            row.args["sample"] = sample[row.owner]
+    Step.objects.bulk_create(rows, ignore_conflicts=True)
 
 
 def _row(seen: Seen, wish: StepWish, believed: Mapping[int, OwnerSeen], now: datetime) -> Step:
@@ -69,14 +77,15 @@ def _row(seen: Seen, wish: StepWish, believed: Mapping[int, OwnerSeen], now: dat
         tenant_id=seen.operation.tenant_id,
         intent_generation=seen.operation.generation,
         attempt=wish.attempt,
-        node=place.node if place else None,
+        node=node_of(seen, wish) if place else None,
         source=wish.source,
         dp_rank=wish.dp_rank or 0,
         tier=wish.tier,
         owner=wish.owner,
         kind=wish.kind,
         boot=wish.boot,
-        args={name: value for name, value in wish.args.items() if name != "targets"},
+        args={name: value for name, value in wish.args.items() if name != "targets"}
+        | ({"node": str(place.node)} if place and wish.kind == "probe" else {}),
         created_at=now,
         due_at=max(now, datetime.fromtimestamp(wish.not_before, UTC)),
         total_bytes=owner.bytes if owner else 0,
@@ -131,13 +140,16 @@ def _give_back(sent: _Sent, due_at: datetime, **fields: object) -> None:
 
 def _send(seen: Seen, leased: Sequence[tuple[StepWish, int, int]]) -> list[_Sent]:
     """All nodes are asked at once; whose proofs were of an older head is asked again under the newest."""
-    nodes = Node.objects.in_bulk({seen.places[wish.owner].node for wish, _, _ in leased})
+    probes = probes_of(seen, [wish for wish, _, _ in leased])
+    nodes = Node.objects.in_bulk(
+        {probes[w.step].node if w.step in probes else seen.places[w.owner].node for w, _, _ in leased}
+    )
     proofs = _proofs(seen, None) if any(wish.kind in DESTROYS for wish, _, _ in leased) else None
     found: list[_Sent] = []
-    left = list(leased)
+    left, reach = list(leased), _Reach(seen)
     with ThreadPoolExecutor(min(MOST_THREADS, len(leased)), "order") as pool:
         for _ in range(STALE_TRIES):
-            answers = list(pool.map(_asking(seen, nodes, proofs), [wish for wish, _, _ in left]))
+            answers = list(pool.map(_asking(seen, nodes, proofs, probes, reach), [wish for wish, _, _ in left]))
             pairs = list(zip(left, answers, strict=True))
             stale = [a for _, a in pairs if isinstance(a, NotAnswered) and a.code == "stale-size" and a.size]
             found += [_Sent(*lease, answer) for lease, answer in pairs if answer not in stale]
@@ -149,21 +161,58 @@ def _send(seen: Seen, leased: Sequence[tuple[StepWish, int, int]]) -> list[_Sent
 
 
 def _asking(
-    seen: Seen, nodes: dict[UUID, Node], proofs: agents.Proofs | NotAnswered | None
+    seen: Seen,
+    nodes: dict[UUID, Node],
+    proofs: agents.Proofs | NotAnswered | None,
+    probes: dict[str, Probe],
+    reach: "_Reach",
 ) -> Callable[[StepWish], _ANSWER]:
     def ask(wish: StepWish) -> _ANSWER:
         if wish.kind in DESTROYS and not isinstance(proofs, agents.Proofs):
             return proofs or NotAnswered("order-not-logged")
-        node = nodes.get(seen.places[wish.owner].node)
+        probe = probes.get(wish.step)
+        node = nodes.get(probe.node if probe else seen.places[wish.owner].node)
         if node is None:
             return NotAnswered("node-not-enrolled", final=True)
         given = proofs if wish.kind in DESTROYS and isinstance(proofs, agents.Proofs) else None
-        return agents.order(node, _command(seen, wish, node), given)
+        if probe:
+            return agents.order(node, _command(seen, wish, node, probe.args), given)
+        return _in_parts(seen, wish, node, given, reach)
 
     return ask
 
 
-def _command(seen: Seen, wish: StepWish, node: Node) -> Command:
+class _Reach:
+    """The targets of an operation as they are sent: in parts, each with what proves that it is of the order's."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.bound = Bound(erase_targets(seen.intent.targets))
+        self.parts = self.bound.parts()
+        self.keys = keys_of(seen.operation.id) if attached_of(self.bound.targets) else {}
+
+    def args(self, number: int) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """What a command says of the part of this number, and the keys that go beside it."""
+        part = self.parts[number]
+        mine = self.bound.targets[part.first : part.first + part.length]
+        said = {"targets": msgspec.to_builtins(list(mine)), "part": msgspec.to_builtins(part),
+                "targets_root": self.bound.root}  # fmt: skip
+        return said, {name: self.keys[name] for name in attached_of(mine)}
+
+
+def _in_parts(seen: Seen, wish: StepWish, node: Node, given: agents.Proofs | None, reach: _Reach) -> _ANSWER:
+    """The node's answer when it has all parts that it wants; one that is under way wants none."""
+    number, answer = 0, agents.UnderWay()
+    for _ in range(len(reach.parts) + 1):
+        said, keys = reach.args(number)
+        found = agents.order(node, _command(seen, wish, node, {**wish.args, **said}), given, keys)
+        if not isinstance(found, agents.UnderWay) or found.wants is None:
+            return found
+        answer = found
+        number = next((n for n, part in enumerate(reach.parts) if part.first == found.wants), 0)
+    return answer
+
+
+def _command(seen: Seen, wish: StepWish, node: Node, args: dict[str, Any]) -> Command:
     now = time.time()
     return Command(
         v=PROTOCOL,
@@ -173,13 +222,8 @@ def _command(seen: Seen, wish: StepWish, node: Node) -> Command:
         order_hash=bytes(seen.operation.order_hash or b"").hex(),
         issued_at=now,
         expires_at=min(now + COMMAND_SECONDS, seen.operation.not_after.timestamp()),
-        args={**wish.args, **({"fences": _fences(seen)} if wish.kind == "fence" else {})},
+        args=args,
     )
-
-
-def _fences(seen: Seen) -> list[dict[str, object]]:
-    """The fences that a command of kind `fence` carries."""
-    return [{"ns": target.ns, "min_gen": target.gen_upto} for target in seen.intent.targets]
 
 
 def _proofs(seen: Seen, size: int | None) -> agents.Proofs | NotAnswered:

@@ -17,11 +17,12 @@ from audit.proving import is_signed
 from catalog import operation_owners as owners
 from catalog.models import Operation, OperationTarget, Step
 from catalog.operation_plans import finer, holds_on
+from catalog.operation_reach import target_of, targets_of
 from catalog.operation_starting import WAITS
 from kvconsole.infra.access import FLEET_PLANE
 from kvcore.plan_kinds import KINDS
 from kvcore.plan_steps import Intent, Observed, OwnerSeen, StepSeen
-from kvcore.plans import Selector, Target
+from kvcore.plans import Selector
 from tenants.erasing import keys_out, node_fences
 
 ORDER_GENERATION = 1
@@ -51,7 +52,7 @@ def observe(operation: Operation, *, now: datetime) -> Seen:
 def observe_all(operations: Sequence[Operation], *, now: datetime) -> list[Seen]:
     """Operations as they stand, in their order; what is the same for all of them is read once."""
     ids = [operation.id for operation in operations]
-    targets = _by_operation(OperationTarget.objects.using(FLEET_PLANE).filter(operation__in=ids).order_by("digest"))
+    targets = _by_operation(targets_of(ids))
     steps = _by_operation(
         Step.objects.using(FLEET_PLANE).filter(operation__in=ids).only(*COLUMNS).order_by("attempt")
     )  # fmt: skip
@@ -89,16 +90,7 @@ def _intent(operation: Operation, targets: Sequence[OperationTarget]) -> Intent:
         operation=str(operation.id),
         kind=operation.kind,
         generation=ORDER_GENERATION,
-        targets=tuple(
-            Target(
-                ns=bytes(target.digest).hex(),
-                gen_upto=str(target.min_gen),
-                namespace=str(target.namespace or ""),
-                group=(target.keys or {}).get("group"),
-                keys=tuple(target.keys["keys"]) if target.keys else None,
-            )
-            for target in targets
-        ),
+        targets=tuple(target_of(target) for target in targets),
         approved=operation.fenced_at is not None or not operation.needs_approval or operation.problem in WAITS,
         failed=operation.problem if operation.outcome == "failed" else "",
         denied=operation.outcome == "denied",

@@ -21,9 +21,14 @@ from kvconsole.infra.access import plane
 from kvconsole.infra.sql import named
 from kvcore.certificates import CopyReceipts, contradictions, detail_of
 from kvcore.messages import Receipt
-from kvcore.receipts import ErasedDetail, StreamPos, VerifiedDetail
+from kvcore.receipts import ErasedDetail, ProbedDetail, StreamPos, VerifiedDetail
 
 STATES = frozenset({"done", "partial", "failed", "refused"})
+DOUBTED = "contradicted"
+"""What the code of a step begins with whose receipt does not agree with what else is known."""
+FOUND_BY = ("found-by-probe", "found-by-scan")
+BOUND = frozenset({"erase", "verify", "shred"})
+"""Kinds of steps whose receipts say of which targets they are."""
 AGENT_SIGNED = 2
 """Flag of events that hold a node's own word."""
 
@@ -53,16 +58,36 @@ def receipts_keep(operation: Operation, came: Sequence[Came], *, now: datetime) 
             if row is None or row.state != "waiting" or row.lease_token != one.token:
                 continue
             code = "receipt-chain-forked" if one.answer.hash in forks else ""
-            _keep(row, one.answer, code or _against(row, one.answer.receipt, earlier.get(row.owner, [])), now)
+            code = code or _against(row, one.answer.receipt, earlier.get(row.owner, []))
+            _keep(row, one.answer, "" if code in FOUND_BY else code, now)
+            if code in FOUND_BY:  # it is the node's own word that does not hold
+                turn_doubt(operation.id, row.owner, code, now)
             kept += 1
     return kept
+
+
+def turn_doubt(operation: UUID, owner: int, code: str, now: datetime) -> int:
+    """The last erase of a place and every look since are no proof of anything, and are done again; how many receipts.
+
+    They stay, with their events; another event says what each contradicts.
+    """
+    rows = Step.objects.select_for_update().filter(operation=operation, owner=owner, receipt__isnull=False)
+    good = rows.filter(state__in=("done", "partial")).exclude(code__startswith=DOUBTED)
+    last = good.filter(kind="erase").order_by("-attempt").first()
+    looks = good.filter(kind="verify", done_at__gte=last.done_at) if last else good.filter(kind="verify")
+    marked = [*looks, *([last] if last else [])]
+    for row in marked:
+        row.code = f"{DOUBTED}:{code}"[:63]
+        _event(row, receipt_of(row), code, None)
+        row.save(update_fields=["code"])
+    return len(marked)
 
 
 def _keep(row: Step, answer: Answered, doubt: str, now: datetime) -> None:
     receipt = answer.receipt
     erased, verified = detail_of(receipt, ErasedDetail), detail_of(receipt, VerifiedDetail)
     row.state = receipt.outcome if receipt.outcome in STATES else "failed"
-    row.code = (f"contradicted:{doubt}" if doubt else receipt.code)[:63]
+    row.code = (f"{DOUBTED}:{doubt}" if doubt else receipt.code)[:63]
     row.done_at, row.lease_until = now, None
     row.receipt = msgspec.to_builtins(answer.envelope)
     row.receipt_hash, row.receipt_prev = answer.hash, receipt.prev
@@ -71,6 +96,11 @@ def _keep(row: Step, answer: Answered, doubt: str, now: datetime) -> None:
         _stand(row, erased.stream_pos)
     if row.kind == "verify" and verified is not None:
         _stand(row, verified.stream_pos)
+    row.receipt_event = _event(row, receipt, doubt, verified)
+    row.save()
+
+
+def _event(row: Step, receipt: Receipt, doubt: str, verified: VerifiedDetail | None) -> int:
     event = record(
         event_type="receipt.refused" if doubt else "receipt.accepted",
         outcome="failure" if doubt or row.state in ("failed", "refused") else "success",
@@ -81,8 +111,7 @@ def _keep(row: Step, answer: Answered, doubt: str, now: datetime) -> None:
         body=_told(row, receipt, doubt, verified),
         flags=AGENT_SIGNED,
     )
-    row.receipt_event = event.id
-    row.save()
+    return event.id
 
 
 def _told(row: Step, receipt: Receipt, doubt: str, verified: VerifiedDetail | None) -> dict[str, Any]:
@@ -122,7 +151,16 @@ def _of_owners(operation: UUID, owners: set[int]) -> dict[int, list[Step]]:
 def _against(row: Step, receipt: Receipt, earlier: Sequence[Step]) -> str:
     """A code of what the receipt contradicts, "" if it agrees with all that is known of the place."""
     mine = (receipt, row.boot, row.attempt)
+    ended = row.kind in BOUND and receipt.outcome in ("done", "partial")
+    if ended and receipt.detail.get("targets_root") != row.args.get("targets_root"):
+        return "other-targets"
     erased = mine if row.kind == "erase" else _last(earlier, "erase")
+    if row.kind == "probe":
+        probed = detail_of(receipt, ProbedDetail)
+        if probed is not None and (probed.node, probed.tier) != (row.args.get("node"), row.tier):
+            return "probe-of-another"
+        said = contradictions(CopyReceipts(verified=_last(earlier, "verify"), probes=(mine,)))
+        return next((code for code in said if code in FOUND_BY), "")
     verified = mine if row.kind == "verify" else None
     said = contradictions(CopyReceipts(erased=erased, verified=verified))
     return said[0] if said else ""
@@ -131,7 +169,7 @@ def _against(row: Step, receipt: Receipt, earlier: Sequence[Step]) -> str:
 def _last(rows: Sequence[Step], kind: str) -> tuple[Receipt, str, int] | None:
     """The last good receipt of a kind."""
     for row in reversed(rows):
-        if row.kind == kind and row.state in ("done", "partial") and not row.code.startswith("contradicted"):
+        if row.kind == kind and row.state in ("done", "partial") and not row.code.startswith(DOUBTED):
             return receipt_of(row), row.boot, row.attempt
     return None
 

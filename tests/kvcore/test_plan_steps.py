@@ -73,8 +73,8 @@ def test_the_fence_does_not_wait_for_what_the_erasing_waits_for(changes: dict[st
 def test_nothing_that_destroys_is_wanted_before_the_order_is_in_the_log() -> None:
     world = World([owner(1)])
     world.set(order_logged=False)
-    assert world.kinds() == [("fence", 1)]
-    assert not DESTROYS & {wish.kind for wish in world.wishes}
+    assert world.kinds() == []
+    assert "fence" in DESTROYS
     world.set(fenced_at=None)
     assert world.wishes == []
 
@@ -178,12 +178,28 @@ def test_finer_selectors_keep_the_generation_and_its_key() -> None:
     assert finalizers_left(world.intent, world.seen) == ()
 
 
-def test_a_trim_fences_nothing() -> None:
-    world = World([owner(1)], intent(kind="quota_trim", finer=True))
+@pytest.mark.parametrize(
+    ("kind", "does"), [("quota_trim", {"erase"}), ("residency", {"erase", "verify", "purge"})]
+)  # fmt: skip
+def test_what_fences_nothing_waits_for_its_start(kind: str, does: set[str]) -> None:
+    world = World([owner(1)], intent(kind=kind))
     world.set(fenced_at=None)
     world.run()
-    assert {kind for kind, _ in world.log} == {"erase", "verify", "purge"}
+    assert world.log == []
+    world.set(fenced_at=1.0)
+    world.run()
+    assert {kind for kind, _ in world.log} == does
     assert finalizers_left(world.intent, world.seen) == ()
+
+
+def test_a_trim_leaves_what_is_in_use() -> None:
+    world = World([owner(1)], intent(kind="quota_trim", deadline=0.0))
+    world.answer(world.wishes[0], "partial", left=1)
+    assert world.wishes == []
+    assert finalizers_left(world.intent, world.seen) == ()
+    bad = World([owner(1)], intent(kind="quota_trim", deadline=0.0))
+    bad.answer(bad.wishes[0], "failed")
+    assert [kind for kind, _ in bad.kinds()] == ["erase"]
 
 
 def test_arguments_are_those_of_the_command() -> None:

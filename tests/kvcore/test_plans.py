@@ -135,7 +135,7 @@ def test_the_hash_covers_targets_positions_and_cells_and_nothing_of_the_moment()
     same = [plan_freeze(asked(), 99.0), plan_freeze(asked(target(cells=(cell(reachable=False),))), 0.0)]
     assert {plan.plan_hash for plan in same} == {before}
     others = [
-        asked(target("bb")), asked(target(gen_upto="4")), asked(target(keys=("aa",))), asked(target(group=1)),
+        asked(target("bb")), asked(target(gen_upto="4")), asked(target(keys="aa", key_count=1)), asked(target(group=1)),
         asked(target(cells=(cell(seq=5),))), asked(target(cells=(cell(boot="c"),))), asked(target(cells=(cell(2),))),
         asked(target(cells=(cell(size=110),))), asked(kind="epoch"), asked(options=Options(grace_seconds=5.0)),
         asked(selector=Selector(session="s-2")), asked(target(tenant="other")),
@@ -144,7 +144,7 @@ def test_the_hash_covers_targets_positions_and_cells_and_nothing_of_the_moment()
 
 
 def test_a_plan_is_the_same_after_it_was_kept() -> None:
-    plan = plan_freeze(asked(target(gen_upto=str(2**63), keys=("ab",)), lost_hits=0.5), 7.0)
+    plan = plan_freeze(asked(target(gen_upto=str(2**63), keys="ab"), lost_hits=0.5), 7.0)
     assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
 
 

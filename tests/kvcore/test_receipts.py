@@ -21,9 +21,9 @@ def test_arguments_of_an_erase() -> None:
     args = EraseArgs(operation="op", generation=2, source="engine", dp_rank=None, tier="ssd", owner=7, targets=[target])
     assert wire(args) == {
         "operation": "op", "generation": 2, "source": "engine", "dp_rank": None, "tier": "ssd", "owner": 7,
-        "targets": [{"ns": "ab" * 32, "gen_upto": "9223372036854775808", "group": None, "keys": None}],
-        "force": False, "deadline": 0, "rate_bytes_per_s": None,
-        "fencing": False,
+        "targets": [{"ns": "ab" * 32, "gen_upto": "9223372036854775808"}],
+        "force": False, "deadline": 0, "rate_bytes_per_s": None, "fencing": False, "targets_root": "", "part": None,
+        "keys": {},
     }  # fmt: skip
 
 
@@ -33,10 +33,13 @@ def test_arguments_of_an_erase() -> None:
         (
             erased(),
             "objects_root objects blocks bytes technique readback medium class_claimed residual remaining started_us"
-            " finished_us stream_pos",
+            " finished_us stream_pos targets_root",
         ),
-        (verified(), "found_blocks found_bytes listed_at_us counters readback medium stream_pos"),
-        (ShreddedDetail(objects=1, key_medium="flash", lease_dropped=True), "objects key_medium lease_dropped flags"),
+        (verified(), "found_blocks found_bytes listed_at_us counters readback medium stream_pos targets_root"),
+        (
+            ShreddedDetail(objects=1, key_medium="flash", lease_dropped=True),
+            "objects key_medium lease_dropped flags targets_root",
+        ),
     ],
 )
 def test_names_of_details(detail: msgspec.Struct, names: str) -> None:

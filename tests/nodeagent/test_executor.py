@@ -8,8 +8,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from kvcore.messages import PROTOCOL, Command, Receipt, Signed, fingerprint, receipt_hash, seal, signed_bytes
+from kvcore.targets import Bound
 from nodeagent import executor
 from nodeagent.executor import Executor
+from nodeagent.gathering import BOUND
 from nodeagent.jobs import Done, Running
 from nodeagent.journal import FIRST, Journal, JournalFull
 from tests.nodeagent.conftest import eventually
@@ -45,6 +47,12 @@ class Bench:
         raise RuntimeError("no")
 
     def send(self, step="s1", kind="ping", *, key=CONSOLE, public=CONSOLE_PUBLIC, **more):
+        if kind in BOUND and "args" not in more:
+            more["args"] = {
+                "targets": [],
+                "part": {"first": 0, "length": 0, "count": 0},
+                "targets_root": Bound([]).root,
+            }
         fields = dict(
             v=PROTOCOL,
             step=step,

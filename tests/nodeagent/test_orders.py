@@ -103,11 +103,9 @@ def test_shred_of_a_memory_tier_has_no_keys_to_destroy_but_the_lease(rig):
 
 
 def fence(rig, *fences):
-    lines = [{"ns": ns, "min_gen": min_gen} for ns, min_gen in fences]
-    command = Command(
-        v=1, step="f", kind="fence", node="n", order_hash="", issued_at=0, expires_at=2e10, args={"fences": lines}
-    )
-    return rig.orders.fence(command)
+    command = rig.command("fence", Tier.HBM)
+    targets = [{"ns": ns, "gen_upto": min_gen} for ns, min_gen in fences]
+    return rig.orders.fence(msgspec.structs.replace(command, args={**command.args, "targets": targets}))
 
 
 def test_a_fence_ends_leases_and_requests_and_is_durable(tmp_path):
@@ -137,7 +135,7 @@ def test_a_fence_that_is_not_durable_holds_and_is_not_answered_for(rig):
     rig.journal._db.execute("DELETE FROM found")
     many = [(secrets.token_hex(32), "5") for _ in range(500)]
     with pytest.raises(JournalFull):
-        fence(rig, (key.ns.hex(), 2), *many)
+        fence(rig, (key.ns.hex(), "2"), *many)
     assert rig.ring.fenced(key.ns, key.gen)
     assert rig.journal.fences() == []
     rig.journal._db.execute("PRAGMA max_page_count=1000000")

@@ -1,3 +1,4 @@
+import hashlib
 import secrets
 
 import pytest
@@ -6,6 +7,7 @@ from hypothesis import strategies as st
 
 from kvcore.messages import Command
 from kvcore.receipts import EraseTarget
+from kvcore.targets import keys_hash, packed
 from nodeagent.targets import Malformed, Targets, arguments, pieces
 from nodeagent.tiers.base import RunMeta
 
@@ -80,3 +82,43 @@ def test_pieces_are_the_stretches_that_stay(marks):
     assert all(a < b for a, b in pieces(marks))
     ends = [b for _, b in pieces(marks)]
     assert all(b < len(marks) and marks[b] for b in ends if b < len(marks))
+
+
+def run_of(*keys, parent=None, gen=1, ns=bytes(32)):
+    packed = b"".join(keys)
+    return RunMeta(ns=ns, gen=gen, group=0, depth=0, parent=parent, keys=packed, version=1, block_tokens=16,
+                   block_bytes=64)  # fmt: skip
+
+
+def test_what_continues_a_key_goes_with_it_however_far():
+    key = [hashlib.sha256(bytes([n])).digest() for n in range(12)]
+    head, tail = run_of(*key[:4]), run_of(*key[4:6], parent=key[3])
+    leaf, side = run_of(*key[6:8], parent=key[5]), run_of(*key[8:10], parent=key[0])
+    far = run_of(*key[10:12], parent=key[7], gen=2)
+    runs = [far, leaf, side, tail, head]
+    one = EraseTarget(ns=bytes(32).hex(), gen_upto="2", keys=[key[1][:16].hex()], below=True)
+    found = Targets([one])
+    assert found.meant(head) == [False, True, True, True]
+    assert found.meant(leaf) is None, "nobody has said yet what it continues"
+    found.grow(runs)
+    assert found.meant(tail) == found.meant(leaf) == [True, True]
+    assert found.meant(side) is None
+    assert found.meant(far) is None, "of a later generation"
+    plain = Targets([EraseTarget(ns=bytes(32).hex(), gen_upto="2", keys=[key[1].hex()])])
+    plain.grow(runs)
+    assert plain.meant(head) == [False, True, False, False]
+    assert plain.meant(tail) is None
+    assert (found.finer, plain.finer, Targets([EraseTarget(ns=bytes(32).hex(), gen_upto="2")]).finer) == (
+        True, True, False,
+    )  # fmt: skip
+    assert found.upto() == []
+
+
+def test_a_million_keys_are_looked_up_where_they_lie():
+    keys = packed(hashlib.sha256(n.to_bytes(4, "big")).digest() for n in range(1000))
+    name = keys_hash(keys)
+    found = Targets([EraseTarget(ns=bytes(32).hex(), gen_upto="2", attached=name, count=1000)], {name: keys})
+    there = [hashlib.sha256(n.to_bytes(4, "big")).digest() for n in (0, 999, 5000)]
+    assert found.meant(run_of(*there)) == [True, True, False]
+    with pytest.raises(Malformed):
+        Targets([EraseTarget(ns=bytes(32).hex(), gen_upto="2", attached=name, count=1000)], {})

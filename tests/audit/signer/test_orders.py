@@ -58,16 +58,17 @@ def test_what_an_order_says_of_its_own_risk_is_not_believed(kind):
 
 def test_what_is_erased_behind_a_fence_and_its_keys_need_no_more_than_the_order_says():
     """One's own session is R0 and a namespace R1: who asks for more than one may says R3, and the second person too."""
-    both = {"kinds": ["erase", "shred"]}
+    both = {"kinds": ["erase", "shred"], **making.bound()}
+    args = making.reach()
     for kind in both["kinds"]:
-        assert asked(both | {"risk": "R0"}, command={"kind": kind}) is None
-        assert asked(both | {"risk": "R2"}, command={"kind": kind}) is None
-        assert asked(both | {"risk": "R3"}, command={"kind": kind}) == "approval-missing"
-        assert asked(both | PERSON, {}, command={"kind": kind}) is None
-    low = both | {"risk": "R0", "approval": APPROVAL}
-    assert asked(low, {"risk": "R0"}, command={"kind": "erase"}) == "approval-of-another-risk", "keys are worth R1"
-    assert asked(low, {"risk": "R1"}, command={"kind": "erase"}) is None
-    for kind in ("fence", "verify", "probe"):
+        assert asked(both | {"risk": "R0"}, command={"kind": kind, "args": args}) is None
+        assert asked(both | {"risk": "R2"}, command={"kind": kind, "args": args}) is None
+        assert asked(both | {"risk": "R3"}, command={"kind": kind, "args": args}) == "approval-missing"
+        assert asked(both | PERSON, {}, command={"kind": kind, "args": args}) is None
+    low, erase = both | {"risk": "R0", "approval": APPROVAL}, {"kind": "erase", "args": args}
+    assert asked(low, {"risk": "R0"}, command=erase) == "approval-of-another-risk", "keys are worth R1"
+    assert asked(low, {"risk": "R1"}, command=erase) is None
+    for kind in ("verify", "probe"):
         assert asked({"risk": "R0", "kinds": [kind]}, command={"kind": kind}) is None
 
 

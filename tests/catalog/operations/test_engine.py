@@ -58,8 +58,12 @@ def test_a_deletion_is_fenced_at_once_and_ends_in_a_certificate(world, two):
     assert view(operation)["state"] == "fenced"
     world.acknowledged()
     assert world.go_on(operation) == "completed"
-    for side in (first, second):  # also where nothing was believed to be
-        assert sorted(kinds(side)) == [("erase", "dram"), ("erase", "hbm"), ("verify", "dram"), ("verify", "hbm")]
+    both = [("erase", "dram"), ("erase", "hbm"), ("verify", "dram"), ("verify", "hbm")]
+    assert sorted(kinds(first)) == both
+    assert sorted(kinds(second)) == [*both[:2], ("probe", "dram"), ("probe", "hbm"), *both[2:]]  # also of nothing
+    probe = next(c for c in second.orders if c.kind == "probe" and c.args["tier"] == "hbm")
+    assert (probe.args["node"], len(probe.args["canaries"]), probe.args["targets"]) == (first.node, 2, [])
+    assert not Step.objects.filter(operation=operation.id, args__has_key="sample").exists()
     assert world.left(namespace) == 0
     shown = view(operation)
     assert (shown["state"], shown["done"], shown["finalizers"]) == ("completed", True, [])
@@ -67,11 +71,16 @@ def test_a_deletion_is_fenced_at_once_and_ends_in_a_certificate(world, two):
     assert shown["t_fence"] <= shown["t_erase"] <= shown["t_verify"]
     certificate = certificate_of_operation(operation.id)
     body = json.loads(certificate.body)
-    assert (body["operation"], body["class"], body["seal"]) == (str(operation.id), 2, False)
+    assert (body["operation"], body["class"], body["seal"]) == (str(operation.id), 3, False)
     assert sum(copy["blocks"] for copy in body["copies"]) == 3
-    assert len(body["receipts"]) == 8
+    assert len(body["receipts"]) == 10
+    told = {(copy["node"], copy["tier"]): copy for copy in body["copies"]}
+    assert all(told[first.node, tier]["evidence"]["scanned"] for tier in ("hbm", "dram"))
+    assert {(c["class"], *c["flags"]) for c in told.values() if c["absent"]} == {
+        (2, "EMULATED", "SELF_ATTESTED"), (2, "SELF_ATTESTED"),
+    }  # fmt: skip
     assert events("certificate.issued") == events("operation.concluded") == events("order.approved") == 1
-    assert events("receipt.accepted") == 8
+    assert events("receipt.accepted") == 10
     store = keystore()
     assert not store.exists(namespace_name(bytes(namespace.digest), 1))
     assert store.exists(namespace_name(bytes(namespace.digest), 2))
@@ -82,7 +91,7 @@ def test_the_order_goes_out_only_under_its_checkpoint(world, two, monkeypatch):
     _, first, _ = two
     operation = asked(world)
     reconcile(operation_id=operation.id, holder="test")
-    assert [c.kind for c in first.orders] == ["fence"]
+    assert first.orders == []  # its fence rides on every answer meanwhile
     assert facts(operation)["Erased"] == ("false", "order-not-logged")
     world.sealed()
     Operation.objects.filter(id=operation.id).update(due_at=datetime.now(UTC))
@@ -132,6 +141,17 @@ def test_two_receipts_after_one_are_two_histories(world, two):
     assert "contradicted:receipt-chain-forked" in codes
 
 
+def test_a_receipt_for_other_targets_is_none(world, two):
+    """A command that looked for something else comes back clean: the node says of which targets its word is."""
+    _, first, _ = two
+    operation = asked(world)
+    world.acknowledged()
+    first.mood = "strays"
+    assert world.go_on(operation, rounds=2) != "completed"
+    codes = set(Step.objects.filter(operation=operation.id, node=first.sim.node).values_list("code", flat=True))
+    assert codes - {""} == {"contradicted:other-targets"}
+
+
 def test_leased_blocks_are_waited_for_and_then_taken(world, two):
     _, first, _ = two
     first.mood = "leased"
@@ -139,7 +159,8 @@ def test_leased_blocks_are_waited_for_and_then_taken(world, two):
     world.acknowledged()
     assert world.go_on(operation, rounds=2) != "completed"
     assert facts(operation)["Erased"] == ("false", "leased")
-    Operation.objects.filter(id=operation.id).update(deadline=datetime.now(UTC) - timedelta(seconds=1))
+    late = datetime.now(UTC) - timedelta(seconds=1)
+    Operation.objects.filter(id=operation.id).update(deadline=late, order_event=None)  # ordered anew, as of then
     assert world.go_on(operation, rounds=8) == "completed", certificate_of_operation(operation.id).flags
     assert any(c.args["force"] for c in first.orders)
 
@@ -157,7 +178,7 @@ def test_many_hands_do_nothing_twice(world, two):
         thread.join(30)
     assert world.go_on(operation) == "completed"
     steps = Step.objects.filter(operation=operation.id)
-    assert events("receipt.accepted") == steps.exclude(receipt=None).count() == 8
+    assert events("receipt.accepted") == steps.exclude(receipt=None).count() == 10
     assert events("certificate.issued") == 1
 
 

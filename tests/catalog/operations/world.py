@@ -23,16 +23,20 @@ TIERS = [
     {"tier": "hbm", "capacity_bytes": 2**20, "emulated": True, "encrypted": False, "high": 0.9, "low": 0.8},
     {"tier": "dram", "capacity_bytes": 2**20, "emulated": False, "encrypted": False, "high": 0.9, "low": 0.8},
 ]
-FIRST = "0" * 64
+FIRST, FILLED = "0" * 64, 100
 
 
 class Eraser(FarNode):
-    """The agent of one node: what it holds, by tier, goes when it is told to; `mood` makes it do something else."""
+    """The agent of one node: what it holds, by tier, goes when it is told to; `mood` makes it do something else.
+
+    `lies`: says that it erased, and finds it again. `hides`: says that it found nothing. `denies`: says that it erased
+    and looked, and has it still. `miscounts`: its counters are of something else. `blind`: sees no medium of others.
+    """
 
     def __init__(self):
         super().__init__()
         self.prev, self.held, self.orders, self.receipts, self.sim = FIRST, {}, [], {}, None
-        self.here = True
+        self.here, self.others = True, []
 
     def answer(self, http, envelope):
         if self.mood == "off":
@@ -54,11 +58,11 @@ class Eraser(FarNode):
         medium = {"type": "memory", "encrypted": False, "emulated": command.args.get("tier") == "hbm"}
         tier = command.args.get("tier", "")
         if command.kind == "erase":
-            blocks = self.held.get(tier, 0)
+            blocks = 0 if self.mood == "hides" else self.held.get(tier, 0)
             left = min(blocks, 2) if self.mood == "leased" and not command.args["force"] else 0
             outcome = "partial" if left else "done"
             gone = blocks - left
-            if self.mood != "lies":
+            if self.mood not in ("lies", "hides", "denies"):
                 self.held[tier] = left
             detail = {
                 "objects_root": objects_root(bytes([n]) * 32 for n in range(gone)), "objects": gone, "blocks": gone,
@@ -67,15 +71,25 @@ class Eraser(FarNode):
                 "residual": [], "remaining": {"blocks": left, "leased_until": time.time() + 600 if left else None},
             }  # fmt: skip
         elif command.kind == "verify":
-            found = self.held.get(tier, 0)
+            found = 0 if self.mood in ("hides", "denies") else self.held.get(tier, 0)
             clean = {**readback, "clean": 4 if not found else 3}
             detail = {
                 "found_blocks": found, "found_bytes": found * BYTES * TOKENS, "listed_at_us": 3,
-                "counters": {"used_bytes": 0, "blocks": found}, "readback": clean, "medium": medium,
+                "counters": {"used_bytes": 0, "blocks": FILLED + found + 5 * (self.mood == "miscounts")}, "readback": clean, "medium": medium,
                 "stream_pos": position,
+            }  # fmt: skip
+        elif command.kind == "probe":
+            if self.mood == "blind":
+                outcome = "refused"
+            other = next(side for side in self.others if side.node == command.args["node"])
+            detail = {
+                "node": other.node, "source": "reference", "tier": tier, "method": "scan",
+                "asked": len(command.args["canaries"]), "found": other.held.get(tier, 0), "evidence": "", "at_us": 4,
             }  # fmt: skip
         elif command.kind == "shred":
             detail = {"objects": 0, "key_medium": "memory", "lease_dropped": True, "flags": []}
+        if command.kind in ("erase", "verify", "shred"):
+            detail["targets_root"] = "00" * 32 if self.mood == "strays" else command.args["targets_root"]
         receipt = Receipt(v=PROTOCOL, outcome=outcome, at=time.time(), prev=self.prev, step=command.step,
                           kind=command.kind, node=self.node, detail=detail,
                           code="blocks-leased" if outcome == "partial" else "")  # fmt: skip
@@ -114,8 +128,9 @@ class World:
         side.console_key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(answer["console_public_key"]))
         side.sim = Sim(made.id, "reference")
         self.nodes.append(side)
+        side.others = self.nodes
         for tier in ("hbm", "dram"):
-            self.send(side, *(add(self.filler, n, tier=tier, bytes=BYTES * TOKENS) for n in range(100, 200)))
+            self.send(side, *(add(self.filler, n, tier=tier, bytes=BYTES * TOKENS) for n in range(100, 100 + FILLED)))
         self.heard(side)
         return side
 
