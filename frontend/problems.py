@@ -127,6 +127,9 @@ PROBLEMS: dict[str, Problem] = {
     "retention-too-young": Problem(_("Bodies are kept for at least twelve months after their month"), REQUEST, NONE),
     "retention-done": Problem(_("These bodies went already, or somebody asked for it"), REQUEST, NONE),
     "audit-unavailable": Problem(_("The log is not signed in time: what cannot be undone has to wait"), REQUEST, LATER),
+    "fences-replaying": Problem(
+        _("After a restore, every node is asked first which fences it knows; it goes on by itself"), REQUEST, LATER
+    ),
     "epoch-asked": Problem(_("Somebody asked already that the log ends"), REQUEST, NONE),
     "epoch-not-approved": Problem(_("No second person approved that the log ends"), REQUEST, LATER),
     "not-sequenced": Problem(_("The event is not in the log yet"), REQUEST, SAME),
