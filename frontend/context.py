@@ -34,12 +34,16 @@ class Entry(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A page that the palette finds and the rail does not show. `within`: routes whose tab it is, if it is one."""
+    """A page that the palette finds and the rail does not show. `within`: routes whose tab it is, if it is one.
+
+    `of`: the entry of the rail among whose tabs it is.
+    """
 
     route: str
     icon: str
     word: str | Promise
     within: tuple[str, ...] = ()
+    of: str = "audit"
 
 
 PLACES = (
@@ -64,8 +68,33 @@ PLACES = (
         pgettext_lazy("page", "Retention"),
         ("page-audit-retention", "page-audit-retention-new", "page-audit-retention-approve"),
     ),
+    Place(
+        "page-operations",
+        "ops",
+        pgettext_lazy("page", "Operations"),
+        ("page-operations", "page-operation", "page-operation-stop", "page-receipt", "page-certificate"),
+        "operations",
+    ),
+    Place(
+        "page-plans",
+        "clock",
+        pgettext_lazy("page", "Plans"),
+        ("page-plans", "page-plan", "page-plan-start", "page-plan-confirm", "page-plan-retire"),
+        "operations",
+    ),
+    Place(
+        "page-holds",
+        "lock",
+        pgettext_lazy("page", "Legal holds"),
+        ("page-holds", "page-hold", "page-hold-new", "page-hold-release"),
+        "operations",
+    ),
+    Place("page-deletion-new", "plus", pgettext_lazy("page", "New deletion"), ("page-deletion-new",), "operations"),
+    Place("page-epoch-retire", "epoch", pgettext_lazy("page", "End an epoch"), ("page-epoch-retire",), "operations"),
 )
-AUDIT = frozenset(route for place in PLACES for route in place.within)
+AUDIT = frozenset(route for place in PLACES if place.of == "audit" for route in place.within)
+OPERATIONS = frozenset(route for place in PLACES if place.of == "operations" for route in place.within)
+APPROVALS = frozenset({"page-approvals", "page-approval", "page-approval-approve", "page-approval-deny"})
 RAIL = (
     Entry("observe", "page-overview", "overview", pgettext_lazy("page", "Overview"), "o", frozenset({"page-overview"})),
     Entry("observe", "page-map", "map", pgettext_lazy("page", "Map"), "m", frozenset({"page-map"})),
@@ -78,6 +107,8 @@ RAIL = (
         "e",
         frozenset({"page-epochs", "page-rollout"}),
     ),
+    Entry("act", "page-operations", "ops", pgettext_lazy("page", "Operations"), "d", OPERATIONS),
+    Entry("act", "page-approvals", "inbox", pgettext_lazy("page", "Approvals"), "i", APPROVALS),
     Entry(
         "govern",
         "page-tenants",
@@ -108,7 +139,7 @@ RAIL = (
     ),
 )
 """Only pages that exist. A later page adds its line here and nothing else."""
-GROUPS = {"observe": _("Observe"), "govern": _("Govern"), "system": _("System")}
+GROUPS = {"observe": _("Observe"), "act": _("Act"), "govern": _("Govern"), "system": _("System")}
 LANGUAGES = {"en": ("en", "EN", "zh-hans"), "zh-hans": ("zh-Hans", "中文", "en")}
 """Language → (tag of `<html lang>`, what the switch shows, the other language)."""
 

@@ -172,6 +172,20 @@ WHY: dict[str, Text] = {
     "key": _("The keys cannot be read."),
     "note": _("The signed note does not have its form."),
     "signature": _("The signature does not fit."),
+    "not-a-certificate": _("It is no certificate."),
+    "canonical": _("It is not written in the one form that a certificate has."),
+    "form": _("It does not have the form of a certificate."),
+    "version": _("A newer verifier is wanted."),
+    "receipt-forked": _("Two receipts of a node follow on the same one."),
+    "receipt-of-another": _("A receipt is of another order or place."),
+    "receipts": _("The receipts are not those of its copies."),
+    "root": _("The root is not that of its receipts."),
+    "evidence": _("What it says was seen is not what the receipts say."),
+    "class": _("It claims another class than its receipts carry."),
+    "exceptions": _("Its exceptions or its seal are not what follows from its copies."),
+    "times": _("A time is before what it follows."),
+    "order": _("The event in the log ordered something else."),
+    "order-not-given": _("Whether its order is in the log was not checked."),
 }
 """Code of the verifier → what it means; others are shown with the verifier's own words."""
 FILTERS: dict[str, tuple[Text, Text]] = {
