@@ -168,6 +168,8 @@ TYPES = _types(
     (0x050D, "hold.released", "approval"),
     (0x050E, "hold.denied", "approval"),
     (0x050F, "session.ended", "namespaces:int operation:text?"),
+    (0x0520, "pin.created", "namespace blocks:int until:time reason:free"),
+    (0x0521, "pin.removed", "namespace expired:flag"),
     (0x0601, "key.leased", "holder_kind holder leases:int new:int fence_seq:int leases_hash:hex"),
     (0x0602, "key.destroyed", "kind name keys:int"),
     (0x0701, "export.made", "range:map filters:map formats:list records:int manifest_sha256:hex"),

@@ -28,7 +28,8 @@ from kvcore.messages import Command, Receipt, Sent, Signed, fingerprint, receipt
 
 SECONDS = 5.0
 KIB = 1024
-ANSWER_BYTES = {"ping": 64 * KIB, "digest": 1024 * KIB, "inventory": 8192 * KIB, "probe": 256 * KIB}
+ANSWER_BYTES = {"ping": 64 * KIB, "digest": 1024 * KIB, "inventory": 8192 * KIB, "probe": 256 * KIB,
+                "fences": 2048 * KIB}  # fmt: skip
 COMMANDS_PATH = "/v1/commands"
 
 

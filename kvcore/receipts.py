@@ -201,7 +201,7 @@ class CertificateBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     generation: int
     selector: dict[str, Any]
     tenant_ref: str
-    targets: list[dict[str, str]]  # {namespace_ref, gen_upto}
+    targets: list[dict[str, Any]]  # `kvcore.targets.named` of each: {namespace_ref, gen_upto, …}
     plan_hash: str
     order: dict[str, Any]  # {event_id, index, body_hash}
     times: dict[str, str]  # {request, fence, erase, verify}, RFC 3339 in UTC

@@ -23,7 +23,7 @@ from kvcore import messages, notes
 from kvcore.messages import Command
 from kvcore.notes import COSIGNATURE, ED25519, Checkpoint, VerifierKey
 
-HARMLESS = frozenset({"inventory", "digest", "ping", "verify", "probe"})
+HARMLESS = frozenset({"inventory", "digest", "ping", "verify", "probe", "fences"})
 """Kinds that only list and look. Every other kind destroys: a fence is for ever, so who could raise one at will could
 take a namespace from its tenant."""
 BODY_BYTES = 256 * 1024

@@ -59,10 +59,8 @@ def number(text: str) -> int:  # a decimal number below 10^18, written in the on
 def b64(data: bytes) -> str:  # bytes as base64
     return binascii.b2a_base64(data, newline=False).decode()
 def unb64(text: str, length: int = -1) -> bytes:  # bytes of base64, written in the one way there is
-    try:
+    with at("base64", ValueError):
         data = binascii.a2b_base64(text)
-    except ValueError:
-        raise Wrong("base64") from None
     need(b64(data) == text, "base64", "it can be written in another way")
     need(length in (-1, len(data)), "length", f"{len(data)} bytes, not {length}")
     return data
@@ -81,8 +79,7 @@ def json_at(text: str, start: int) -> tuple[Any, int]:  # the JSON value that be
     with at("json", ValueError, RecursionError, StopIteration):
         return DECODER.scan_once(text, start)  # type: ignore[no-any-return]
 def json_of(data: bytes) -> Any:  # the JSON value that is the whole of the bytes
-    text = utf8(data)
-    found, end = json_at(text, 0)
+    found, end = json_at(text := utf8(data), 0)
     need(end == len(text), "json", f"something follows after character {end}")
     return found
 def utf8(data: bytes) -> str:  # the text of the bytes
@@ -247,8 +244,7 @@ def signers(note: Note, keys: Iterable[Key]) -> tuple[list[str], list[dict[str, 
         need(good, "signature", f"of {name}" + ", twice" * twice, line=line, field="signature")
     return by, witnesses
 def head_of(data: bytes) -> Head:  # a checkpoint (what the log says of itself), unchecked
-    note = note_of(data)
-    lines = note.text.split("\n")
+    lines = (note := note_of(data)).text.split("\n")
     need(len(lines) == 4 and KEY_NAME.fullmatch(lines[0]), "checkpoint", "origin, size and root are wanted", line=1)
     size, root = read(number, lines[1], line=2, field="size"), read(unb64, lines[2], 32, line=3, field="root")
     return Head(lines[0], size, root, note)
@@ -285,8 +281,7 @@ class Trust:  # the keys the caller named, or, where none were, those of the bun
             self.report.add("reasons", "keys-not-given", f"no key for {role} was given: {so}")
         return keys
     def exported(self, data: bytes, origin: str, raw: bytes) -> bool:  # the export key signed it; whether it is of this
-        note = note_of(data)
-        lines = note.text.split("\n")
+        lines = (note := note_of(data)).text.split("\n")
         whole = lines[0] == "kvconsole/bundle/v1" and len(lines) == 4 and len(note.signatures) == 1
         need(whole, "note", "it is no signature of a bundle or certificate")
         keys = self.of(origin, "export")
@@ -705,7 +700,7 @@ FLAGS = re.findall(r"\w+", "HELD NODE_UNREACHABLE GAP_UNRESOLVED LEASED BACKUP_U
                    " WEAK_HASH BYPASS_POSSIBLE KEY_MEDIUM_UNSANITISED EMULATED SELF_ATTESTED FORCED CONTRADICTED")
 REMARKS, SAFE = {"SELF_ATTESTED", "EMULATED", "BACKUP_UNTIL", "KEY_MEDIUM_UNSANITISED"}, {"memory", "tpm", "kms"}
 WEAK_FIRST = ("none", "delete", "unlink", "key_destroy", "memset", "list", "probe", "readback")
-Graded = namedtuple("Graded", "cls flags absent")
+STEP, Graded = ("operation", "generation", "kind", "boot", "attempt"), namedtuple("Graded", "cls flags absent")
 def canonical(value: Any) -> str:  # the one way to write it: RFC 8785
     if isinstance(value, dict):
         names = sorted(value, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
@@ -714,8 +709,7 @@ def canonical(value: Any) -> str:  # the one way to write it: RFC 8785
         return "[" + ",".join(map(canonical, value)) + "]"
     return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value, ensure_ascii=False)
 def step_id(body: Any, owner: int, one: Any) -> str:  # of the step that a receipt has to be of
-    named = {"operation": body["operation"], "generation": body["generation"], "owner": owner,
-             "kind": one["kind"], "boot": one["boot"], "attempt": one["attempt"]}
+    named = {"owner": owner, **{k: (body if k[0] in "go" else one)[k] for k in STEP}}
     found = hashlib.sha256(b"kvconsole/step/v1\n" + canonical(named).encode()).hexdigest()
     return f"{found[:8]}-{found[8:12]}-8{found[13:16]}-{int(found[16], 16) & 3 | 8:x}{found[17:20]}-{found[20:32]}"
 def testified(told: dict[str, list[Any]]) -> dict[str, Any]:  # what a copy's receipts, by kind, say of it together
@@ -751,13 +745,19 @@ def graded(e: Any) -> Graded:  # the class of a copy, its flags, and whether the
             e["emulated"], cls > 1 and not others, e["forced"], e["contradicted"])
     flags = [flag for flag, holds in zip(FLAGS, told) if holds]  # noqa: B905
     return Graded(cls, flags, bool(answered and not (capped or e["believed"] or e["found"])))
+def targets_root(body: Any) -> str:  # over everything that it is about: the order's, and that of every receipt
+    run = Run(0, [])
+    for leaf in sorted(hashlib.sha256(b"\0" + canonical(one).encode()).digest() for one in body["targets"]):
+        run.append(leaf)
+    return run.root(run.size, []).hex()
 def receipts_of(body: Any) -> dict[str, Any]:  # by their hashes: each signed by its node, no two after the same one
-    found, links, run = dict[str, Any](), set[tuple[str, str]](), Run(0, [])
+    found, links, run, of = dict[str, Any](), set[tuple[str, str]](), Run(0, []), targets_root(body)
     for index, one in enumerate(body["receipts"]):
         said, key = one["body"], bytes.fromhex(body["node_keys"][one["body"]["node"]])
         raw = b"kvconsole/receipt/v1\n" + canonical(said).encode()
         good = hashlib.sha256(key).hexdigest()[:32] == one["key"] and ed25519(key, bytes.fromhex(one["signature"]), raw)
         need(good, "signature", f"of node {said['node']}", index=index, field="receipts")
+        need(said["kind"] == "probe" or said["detail"]["targets_root"] == of, "receipt-of-another", "of other targets")
         digest = hashlib.sha256(raw).digest()
         found[digest.hex()] = said
         links.add((one["key"], said["prev"]))
@@ -788,6 +788,7 @@ def check_order(body: Any, text: str, leaf: Leaf) -> None:  # the event in the l
     good = hashlib.sha256(BODY + text.encode()).digest() == leaf.body_hash
     asked = {copy["node"] for copy in body["copies"] for one in copy["receipts"] if one["kind"] in ("erase", "shred")}
     fits = asked <= {*said["nodes"]} and all(said[key] == body[key] for key in ("operation", "plan_hash"))
+    fits = fits and (said["targets_root"], said["targets"]) == (targets_root(body), len(body["targets"]))
     need(good and same and fits, "order", "the event in the log ordered something else", field="order")
 def certificate(found: Any, trust: Trust, quorum: int) -> None:  # in the order of docs/certificate.md
     body, order, raw = found["body"], found["order"], canonical(found["body"]).encode()
@@ -807,9 +808,8 @@ def certificate(found: Any, trust: Trust, quorum: int) -> None:  # in the order 
     trust.report.facts["certificate"] = {"operation": body["operation"], "class": f"E{least}", "flags": flags,
         "copies": len(told), "receipts": len(receipts), "exceptions": len(odd), "seal": body["seal"]}  # fmt: skip
     if order is None:
-        trust.report.add("reasons", "order-not-given", "whether its order is in the log was not checked")
-    else:
-        check_order(body, order["body"], proven(proof_of(order["proof"].encode()), trust, quorum))
+        return trust.report.add("reasons", "order-not-given", "whether its order is in the log was not checked")
+    check_order(body, order["body"], proven(proof_of(order["proof"].encode()), trust, quorum))
 def check_certificate(options: argparse.Namespace, trust: Trust) -> None:  # it says what its receipts carry
     text = utf8(small_file(options.file))
     known = text.startswith('{"body":{') and '"format":"kv-console-certificate"' in text

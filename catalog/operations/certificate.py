@@ -22,7 +22,8 @@ from audit.signing import NotAnswered
 from catalog.models import Node, Operation, Plan, Step
 from catalog.operation_orders import ENGINE, operation_conclude
 from catalog.operations.observing import ORDER_GENERATION, Seen
-from catalog.operations.receipts import receipt_of
+from catalog.operations.probing import samples_forget
+from catalog.operations.receipts import DOUBTED, receipt_of
 from kvconsole.infra.access import FLEET_PLANE, plane
 from kvconsole.infra.rest import Problem
 from kvcore.certificates import (
@@ -37,7 +38,9 @@ from kvcore.certificates import (
 from kvcore.erasure import CopyEvidence, Erasure, Graded
 from kvcore.messages import Receipt, Signed
 from kvcore.plan_state import Condition
+from kvcore.plan_steps import erase_targets
 from kvcore.receipts import CertificateBody, CertificateCopy
+from kvcore.targets import named
 
 STORE_MEDIUM = "unknown"
 """What the key store's directory lies on: the file provider cannot vouch for it."""
@@ -50,7 +53,7 @@ def counted(operation: UUID) -> Counted:
     found: Counted = {}
     rows = Step.objects.using(FLEET_PLANE).filter(operation=operation, receipt__isnull=False).order_by("attempt")
     for row in rows:
-        if row.state in ("done", "partial") and not row.code.startswith("contradicted"):
+        if row.state in ("done", "partial") and not row.code.startswith(DOUBTED):
             found.setdefault(row.owner, {}).setdefault(row.kind, []).append(row)
     return found
 
@@ -59,7 +62,7 @@ def copies(seen: Seen, found: Counted, *, unroutable: bool, keys_gone: bool) -> 
     """A row of the certificate for every place that could be asked or was believed to hold something."""
     believed, rows = _believed(seen.operation), []
     engines = dict(Node.objects.using(FLEET_PLANE).values_list("id", "engine"))
-    doubted = {step.owner for step in seen.observed.steps if step.bad}
+    doubted = {step.owner for step in seen.observed.steps if step.bad and step.kind != "probe"}
     for owner in seen.observed.owners:
         place, kinds = seen.places[owner.owner], found.get(owner.owner, {})
         steps = [step.total_blocks for some in kinds.values() for step in some]
@@ -95,11 +98,14 @@ def _receipts(kinds: dict[str, list[Step]]) -> CopyReceipts:
         return [(receipt_of(row), row.boot, row.attempt) for row in kinds.get(kind, ())]
 
     erases, looks, shreds = of("erase"), of("verify"), of("shred")
+    last = kinds["verify"][-1].done_at if looks else None
+    probes = [row for row in kinds.get("probe", ()) if last and row.done_at and row.done_at >= last]
     return CopyReceipts(
         earlier=tuple(erases[:-1]),
         erased=erases[-1] if erases else None,
         verified=looks[-1] if looks else None,
         shredded=shreds[-1] if shreds else None,
+        probes=tuple((receipt_of(row), row.boot, row.attempt) for row in probes),
     )
 
 
@@ -137,7 +143,7 @@ def certificate_make(
         generation=ORDER_GENERATION,
         selector=_selector(operation.selector),
         tenant_ref=tenant_ref(operation.tenant_id).hex(),
-        targets=[{"namespace_ref": bytes(t.digest).hex(), "gen_upto": str(t.min_gen)} for t in seen.targets],
+        targets=[named(target) for target in erase_targets(seen.intent.targets)],
         plan_hash=bytes(operation.plan_hash).hex(),
         order={"event_id": refs[0], "index": order, "body_hash": refs[1]},
         times=_times(operation),
@@ -149,7 +155,7 @@ def certificate_make(
         approver_refs=approvers,
         receipts_root="",
         receipts=[],
-        node_keys=_keys({seen.places[owner].node for owner in found}),
+        node_keys=_keys({row.node for kinds in found.values() for some in kinds.values() for row in some if row.node}),
         seal=False,
         issued_at=_text(now),
         supplements=str(operation.options.get("supplements") or ""),
@@ -180,6 +186,8 @@ def certificate_keep(seen: Seen, body: CertificateBody, *, now: datetime) -> boo
             now=now,
         )
         operation.save(update_fields=["certificate"])
+        Step.objects.filter(operation=operation.id, state="waiting").update(state="cancelled", done_at=now)
+        samples_forget([operation.id])
         outcome = "completed_with_exceptions" if body.exceptions else "completed"
         operation_conclude(
             operation, outcome, now, erasure=body.cls, flags=body.flags, steps=len(body.receipts)

@@ -18,6 +18,7 @@ from kvcore.receipts import (
     CertificateBody,
     CertificateCopy,
     ErasedDetail,
+    EraseTarget,
     Medium,
     ProbedDetail,
     Readback,
@@ -26,10 +27,13 @@ from kvcore.receipts import (
     StreamPos,
     VerifiedDetail,
 )
+from kvcore.targets import Bound
 from tests.audit.verifier.bundles import Event, Log, jcs, sample, sha
 
 OPERATION = "0197f0a1-0000-7000-8000-00000000000a"
 NAMESPACE, PLAN = "ab" * 32, "cd" * 32
+TARGETS = [EraseTarget(ns=NAMESPACE, gen_upto=str(2**63))]
+ROOT = Bound(TARGETS).root
 AT = 1_790_000_000.25
 TOLD = CopyEvidence(
     fenced=True, unroutable=True, salt_honoured=True, reachable=True, believed=3, encrypted=True, key_destroyed=True,
@@ -48,6 +52,7 @@ class Node:
 
     number: int
     prev: str = "0" * 64
+    looked: str = ROOT
     signed: list[Signed] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -58,10 +63,12 @@ class Node:
     def says(self, kind: str, owner: int, detail: msgspec.Struct, *, outcome: str = "done", attempt: int = 0,
              step: str | None = None) -> Step:  # fmt: skip
         boot = f"b{self.number}"
+        root = self.looked if kind == "verify" else ROOT
+        of = {} if kind == "probe" else {"targets_root": root}
         step = step or str(step_id(OPERATION, 1, kind, owner, boot, attempt))
         receipt = Receipt(
             v=1, step=step, kind=kind, node=self.name, outcome=outcome, at=AT + len(self.signed), prev=self.prev,
-            detail=msgspec.to_builtins(detail),
+            detail={**msgspec.to_builtins(detail), **of},
         )  # fmt: skip
         self.signed.append(seal("receipt", receipt, self.key.sign, self.public))
         self.prev = receipt_hash(receipt)
@@ -124,7 +131,8 @@ def ordering(change: Callable[[dict[str, Any]], None] | None = None, kind: int =
     body: dict[str, Any] = {
         "action": "order.approved", "actor": {"kind": "user"}, "object": {"kind": "operation", "id": OPERATION},
         "data": {"operation": OPERATION, "kinds": ["erase", "shred", "verify"], "nodes": [name(1), name(2)],
-                 "plan_hash": PLAN, "risk": "R2", "not_after": "2026-12-01T00:00:00Z"},
+                 "plan_hash": PLAN, "risk": "R2", "targets_root": ROOT, "targets": 1,
+                 "not_after": "2026-12-01T00:00:00Z"},
         "outcome": "success", "request_id": "r",
     }  # fmt: skip
     if change:

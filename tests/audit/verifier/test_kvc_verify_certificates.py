@@ -74,6 +74,24 @@ def test_a_seal_is_given_where_nothing_is_excepted_and_only_in_production(tmp_pa
         assert found["certificate"]["class"] == "E3"
 
 
+@pytest.mark.parametrize("field", ["targets_root", "targets"])
+def test_an_order_of_other_targets_is_not_its_order(tmp_path: Path, field: str) -> None:
+    def other(body: dict[str, Any]) -> None:
+        body["data"][field] = "00" * 32 if field == "targets_root" else 2
+
+    assert code(tmp_path, certificate(log=ordering(other))) == "order"
+
+
+def test_a_look_at_something_else_proves_nothing(tmp_path: Path) -> None:
+    """Whoever can have looks signed lets one look where nothing ever was."""
+
+    def elsewhere(nodes: dict[int, Node]) -> Any:
+        nodes[1].looked = "00" * 32
+        return copies(nodes)
+
+    assert code(tmp_path, certificate(rows=elsewhere)) == "receipt-of-another"
+
+
 def test_without_keys_or_the_order_something_is_missing(tmp_path: Path) -> None:
     found = report(tmp_path, certificate(), keys="")
     assert (found["verdict"], {one["code"] for one in found["reasons"]}) == ("incomplete", {"keys-not-given"})
@@ -125,6 +143,11 @@ def forgotten(found: dict[str, Any]) -> None:
         (set_("copies", 0, "receipts", 0, "hash", value="00" * 32), "receipts"),
         (set_("generation", value=2), "receipt-of-another"),
         (set_("operation", value=name(7)), "receipt-of-another"),
+        (set_("targets", 0, "gen_upto", value="7"), "receipt-of-another"),
+        (set_("targets", 0, "namespace_ref", value="cd" * 32), "receipt-of-another"),
+        (set_("targets", 0, "keys", value={"count": 1, "sha256": "00" * 32}), "receipt-of-another"),
+        (set_("targets", value=lambda some: [*some, {"namespace_ref": "cd" * 32, "gen_upto": "1"}]),
+         "receipt-of-another"),
         (swapped, "receipts"),
         (forgotten, "receipts"),
         (set_("receipts", 0, "signature", value="00" * 64), "signature"),
