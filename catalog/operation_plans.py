@@ -103,12 +103,17 @@ def plan_input(*, kind: str, selector: Selector, options: Options, actor: Princi
         kind=kind,
         selector=selector,
         targets=targets,
-        requester=Requester(ref=actor.subject, tenant=actor.tenant_slug),
+        requester=requester_of(actor),
         options=options,
         holds=tuple(_holds(rows)),
         totals=owners.totals(),
         sample=owners.sample(generations, SAMPLE) if generations else (),
     )
+
+
+def requester_of(actor: Principal) -> Requester:
+    """Who asks, as far as a plan needs it."""
+    return Requester(ref=actor.subject, tenant=actor.tenant_slug, rule=actor.kind == "system")
 
 
 def upto(row: Erasable) -> int:
@@ -130,6 +135,12 @@ def _target(
         share_group=str(row.share_group or ""),
         cells=tuple(_cell(at[place], what) for place, what in sorted(believed.items()) if place in at),
     )
+
+
+def cell_of(place: owners.Place, what: owners.Held | None, part: float = 1.0) -> Cell:
+    """A part of what is believed to be in a place, as a plan has it."""
+    size = what or owners.Held(0, 0)
+    return _cell(place, owners.Held(round(size.blocks * part), round(size.bytes * part)))
 
 
 def _cell(place: owners.Place, what: owners.Held) -> Cell:

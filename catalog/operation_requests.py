@@ -16,7 +16,8 @@ from audit.approvals import approval_request
 from audit.standing import need_log
 from catalog.models import Operation, Plan
 from catalog.operation_orders import KIND, kept, operation_record, operation_wake, order_record, selector_hash
-from catalog.operation_plans import namespaces_of, plan_input, selector_of, tenant_of
+from catalog.operation_planners import input_of
+from catalog.operation_plans import namespaces_of, selector_of, tenant_of
 from catalog.operation_starting import (
     LEASES_WITHIN,
     drift_of,
@@ -64,7 +65,7 @@ def plan_create(
         Problem: as `selector_of` and `plan_input`.
     """
     said, chosen = selector_of(dict(selector), actor), _options(options)
-    asked = plan_input(kind=kind, selector=said, options=chosen, actor=actor, now=now)
+    asked = input_of(kind=kind, selector=said, options=chosen, actor=actor, now=now)
     frozen = plans.plan_freeze(asked, now.timestamp())
     return Plan.objects.create(
         tenant_id=tenant_of(namespaces_of(said), actor),

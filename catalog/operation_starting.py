@@ -23,7 +23,7 @@ from catalog.operation_orders import (
     order_record,
     principal_of,
 )
-from catalog.operation_plans import plan_input
+from catalog.operation_planners import input_of
 from catalog.windows import denied
 from kvconsole.infra.access import Principal, plane
 from kvconsole.infra.rest import Problem, add_codes
@@ -195,7 +195,7 @@ def drift_of(row: Plan, plan: plans.Plan, actor: Principal, now: datetime) -> tu
     Raises:
         Problem: as `plan_input`.
     """
-    asked = plan_input(
+    asked = input_of(
         kind=row.kind, selector=plan.selector, options=plan.options, actor=_asker(row.requested_by, actor), now=now
     )
     return plans.drifted(plan, asked), asked

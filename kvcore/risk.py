@@ -28,7 +28,8 @@ class Friction(msgspec.Struct, frozen=True, kw_only=True):
 class Stakes(msgspec.Struct, frozen=True, kw_only=True):
     """What a plan puts at stake. `width`: the narrowest part of its selector. `part`: highest share of a tier.
 
-    `own`: of the requester's own tenant. `shared`: namespaces of a share group go, which others read.
+    `own`: of the requester's own tenant. `shared`: namespaces of a share group go, which others read. `rule`: a rule
+    asks for it, which a person set: how much of its tenant's own data goes, and of which class, was decided then.
     """
 
     width: str
@@ -40,6 +41,7 @@ class Stakes(msgspec.Struct, frozen=True, kw_only=True):
     restricted: bool
     crypto_erase: bool
     pins_overridden: bool
+    rule: bool = False
 
 
 WIDTHS = ("session", "prefix", "subject", "label", "namespace", "older_than", "class", "epoch", "tenant", "")
@@ -54,9 +56,9 @@ def risk(stakes: Stakes) -> tuple[Risk, tuple[str, ...]]:
     told: tuple[tuple[Risk, str, bool], ...] = (
         (Risk.R3, "several-tenants", s.tenants > 1),
         (Risk.R3, "shared", s.shared),
-        (Risk.R3, "restricted", s.restricted),
+        (Risk.R2 if s.rule else Risk.R3, "restricted", s.restricted),
         (Risk.R3, "crypto-erase", s.crypto_erase),
-        (Risk.R3, "tier-part-20", s.part > 0.2),
+        (Risk.R2 if s.rule else Risk.R3, "tier-part-20", s.part > 0.2),
         (Risk.R3, "everything", s.width == ""),
         (Risk.R2, f"whole-{s.width or 'fleet'}", s.width in _WHOLE),
         (Risk.R2, "tier-part-1", 0.01 <= s.part <= 0.2),
@@ -66,6 +68,7 @@ def risk(stakes: Stakes) -> tuple[Risk, tuple[str, ...]]:
         (Risk.R1, "one-gib", s.width in _OWN and s.bytes >= GIB),
     )
     held = [(level, code) for level, code, holds in told if holds]
+    held.sort(key=lambda one: one[0], reverse=True)  # stable: in the order above
     return (held[0][0], tuple(code for _, code in held)) if held else (Risk.R0, ())
 
 

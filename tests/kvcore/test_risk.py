@@ -43,6 +43,24 @@ def test_the_table(changes: dict[str, object], level: str) -> None:
     assert bool(reasons) == (level != "R0")
 
 
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [
+        ({"part": 0.9}, "R2"),
+        ({"restricted": True}, "R2"),
+        ({"tenants": 2}, "R3"),
+        ({"shared": True}, "R3"),
+        ({"crypto_erase": True}, "R3"),
+        ({"width": ""}, "R3"),
+        ({}, "R0"),
+    ],
+)
+def test_what_a_rule_asks_for_was_decided_when_it_was_set_but_not_for_others(
+    changes: dict[str, object], level: str
+) -> None:
+    assert risk(replace(SMALL, rule=True, **changes))[0] == level
+
+
 def test_every_reason_is_told_the_gravest_first() -> None:
     _, reasons = risk(replace(SMALL, width="tenant", tenants=2, part=0.5, own=False))
     assert reasons == ("several-tenants", "tier-part-20", "whole-tenant")

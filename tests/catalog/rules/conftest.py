@@ -1,0 +1,15 @@
+"""A console in this process with a real log and signer, and nodes that erase; rules that have seen nothing yet."""
+
+import pytest
+
+from catalog.rules import quota, retention
+from tests.audit.conftest import sealed as sealed
+from tests.catalog.operations.world import a_world
+
+
+@pytest.fixture
+def world(transactional_db, postgres, sealed):
+    quota.forget()
+    retention.forget()
+    with a_world(postgres, sealed) as made:
+        yield made
