@@ -232,7 +232,7 @@ def kinds(epoch: bool) -> tuple[str, ...]:
 
 def start_form(data: QueryDict, row: Plan) -> Form:
     """What was typed."""
-    form = forms.typed(data, "reason", "confirm_phrase", "grace", "throttle")
+    form = forms.typed(data, "reason", "confirm_phrase", "grace", "throttle", "pass_windows")
     form.given["seen"] = data.get("seen", bytes(row.plan_hash).hex())
     return form
 
@@ -247,6 +247,7 @@ def plan_start(form: Form, row: Plan, actor: Principal, now: datetime) -> Operat
         "confirm_phrase": form.given["confirm_phrase"],
         "grace_seconds": 60.0 * (minutes or 0),
         "throttle": throttle or None,
+        "pass_windows": "yes" in form.given["pass_windows"],
     }
     fields = forms.checked(DeletionIn, form, said) if not form.code else {}
     if "grace_seconds" in form.errors:

@@ -11,6 +11,7 @@ from audit import approvals
 from audit.models import Approval
 from catalog import holds
 from catalog.models import Hold, Operation
+from catalog.operation_bodies import RetireIn
 from catalog.operation_requests import plan_create
 from frontend.operations import asking, sentences
 from frontend.operations.lists import ACTS, NEWEST
@@ -189,8 +190,9 @@ def _day(form: Form, name: str) -> datetime | None:
 
 def retire_form(data: QueryDict) -> Form:
     """What was typed, or what a link brought along."""
-    form = forms.typed(data, "model", "number", "policy")
+    form = forms.typed(data, "model", "number", "policy", "drain_seconds")
     form.given["policy"] = form.given["policy"] or "immediate"
+    form.given["drain_seconds"] = form.given["drain_seconds"] or "600"
     return form
 
 
@@ -212,7 +214,11 @@ def retire_plan(form: Form, actor: Principal, now: datetime) -> Any:
     name, number = form.given["model"], forms.whole(form, "number")
     if number is None:
         form.wrong("number", "required")
-    options = {"drain": True} if form.given["policy"] == "drain" else {}
+    seconds = forms.whole(form, "drain_seconds")
+    said = {"policy": form.given["policy"], "drain_seconds": seconds, "reason": "-"}
+    fields = forms.checked(RetireIn, form, said) if not form.code else {}
+    drain = fields.get("policy") == "drain"
+    options = {"drain": True, "drain_seconds": float(fields["drain_seconds"])} if drain else {}
     return forms.attempt(
         form,
         lambda: plan_create(

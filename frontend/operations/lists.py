@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django.http import QueryDict
 
 from catalog.models import Operation, Plan
-from catalog.operation_bodies import STATES as API_STATES
+from catalog.operation_bodies import ENDS
 from catalog.operation_views import operations, operations_shown, plan_view
 from frontend.operations import sentences
 from frontend.operations.names import people_of
@@ -29,7 +29,7 @@ ACTS = ("page-deletion-new", "page-hold-new", "page-epoch-retire")
 def operation_list(now: datetime, data: QueryDict, principal: Principal) -> dict[str, Any]:
     """A page of operations, newest first; `state` is open or how they ended, `kind` one of the kinds."""
     state, kind = data.get("state", ""), data.get("kind", "")
-    state = state if state in ("open", *API_STATES[6:]) else ""
+    state = state if state in ("open", *ENDS) else ""
     kind = kind if kind in KINDS else ""
     rows = operations(state == "open", "" if state == "open" else state)
     rows = rows.filter(kind=kind) if kind else rows
@@ -43,7 +43,7 @@ def operation_list(now: datetime, data: QueryDict, principal: Principal) -> dict
         "used": used,
         "follow": urlencode({**used, **{n: data[n][:80] for n in ("after", "before") if data.get(n)}}),
         "states": [("", sentences.every_state(), ""), ("open", sentences.open_ones(), "")]
-        + [(code, STATES[code].word, "") for code in API_STATES[6:]],
+        + [(code, STATES[code].word, "") for code in ENDS],
         "kinds": [("", sentences.every_kind(), ""), *((code, word, "") for code, word in KINDS.items())],
         "state": state,
         "kind": kind,
@@ -60,7 +60,7 @@ def line(one: Operation, shown: dict[str, Any]) -> dict[str, Any]:
         "one": one,
         "state": shown["state"],
         "percent": far
-        if shown["state"] in ("erasing", "verifying", "completed", "completed_with_exceptions")
+        if shown["state"] in ("erasing", "verifying", "moving", "completed", "completed_with_exceptions")
         else None,
         "what": sentences.selected(one.selector),
     }

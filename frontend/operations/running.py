@@ -21,13 +21,12 @@ from frontend.operations.wording import CONDITIONS, WORST
 from frontend.tenancy.pages import may
 from frontend.wording import TIERS
 from kvconsole.infra.access import Principal
+from kvcore.plan_kinds import KINDS
 
 ACTS = ("page-operation-pause", "page-operation-resume", "page-operation-stop", "page-operation-throttle")
 MOST_NODES = 40
 """So many nodes are on a page, those first that are waited for; all of them are one click away."""
 MOST_STEPS = 50
-REMOVES = frozenset({"deletion", "epoch", "quota_trim"})
-"""Kinds that end with a certificate."""
 
 
 class Cell(NamedTuple):
@@ -55,7 +54,7 @@ def operation(now: datetime, one: Operation, principal: Principal, *, every: boo
     staff = principal.tenant_id is None
     rows = matrix(shown["progress"]["cells"], by_node=staff)
     silent = sorted({name for name, cells in rows if any(cell.state == "silent" for cell in cells.values())})
-    removes, state = one.kind in REMOVES, shown["state"]
+    removes, state = KINDS[one.kind].certified, shown["state"]
     said = sentences.running(state, shown, len(silent)) if removes else sentences.moved(state, shown)
     true = {c["type"]: c["status"] == "true" for c in shown["conditions"]}
     return {
@@ -156,4 +155,4 @@ def steps(one: Operation) -> list[Step]:
 
 def stopping(one: Operation) -> dict[str, Any]:
     """What to stop it means."""
-    return {"one": one, "what": sentences.selected(one.selector), "removes": one.kind in REMOVES}
+    return {"one": one, "what": sentences.selected(one.selector), "removes": KINDS[one.kind].certified}

@@ -15,7 +15,8 @@ STATES: dict[str, Tone] = {
     "fenced": Tone("info", "fence", pgettext_lazy("operation state", "fenced")),
     "erasing": Tone("info", "work", pgettext_lazy("operation state", "being removed")),
     "verifying": Tone("info", "work", pgettext_lazy("operation state", "being looked at again")),
-    "held": Tone("warn", "lock", pgettext_lazy("operation state", "fenced, on hold")),
+    "moving": Tone("info", "work", pgettext_lazy("operation state", "being moved")),
+    "held": Tone("warn", "lock", pgettext_lazy("operation state", "on hold")),
     "completed": Tone("ok", "ok", pgettext_lazy("operation state", "completed")),
     "completed_with_exceptions": Tone("warn", "warn", pgettext_lazy("operation state", "completed with exceptions")),
     "failed": Tone("danger", "danger", pgettext_lazy("operation state", "failed")),
@@ -37,6 +38,7 @@ WORST = ("silent", "blocked", "pending", "erasing", "erased", "verified")
 KINDS: dict[str, Text] = {
     "deletion": pgettext_lazy("operation", "Deletion"),
     "epoch": pgettext_lazy("operation", "End of an epoch"),
+    "residency": pgettext_lazy("operation", "Change of residency"),
     "quota_trim": pgettext_lazy("operation", "Trim to a quota"),
     "migration": pgettext_lazy("operation", "Migration"),
     "drain": pgettext_lazy("operation", "Drain"),
@@ -117,6 +119,7 @@ CONDITIONS: dict[str, tuple[Text, bool]] = {
     "Consistent": (_("All answers agree"), True),
     "Erased": (_("All places have answered"), True),
     "Verified": (_("All places were looked at again"), True),
+    "Probed": (_("All places were looked at by another node, where one can"), True),
     "Purged": (_("The directory is empty of it"), True),
     "KeysDestroyed": (_("Its keys are gone"), True),
     "Concluded": (_("Concluded"), True),
@@ -144,6 +147,9 @@ WHY: dict[str, Text] = {
     "not-started": _("nothing was sent yet"),
     "leased": _("some blocks are still being read"),
     "not-verified": _("some were not looked at again"),
+    "not-probed": _("Another node has not looked yet"),
+    "deny-window": _("a deny window has to end first"),
+    "draining": _("it is being drained: what is there stays readable until then"),
     "still-in-directory": _("the directory still knows some"),
     "not-destroyed": _("the key of the generation is still kept"),
     "leases-out": _("somebody still has a lease of the key"),
@@ -179,6 +185,7 @@ PARTS: dict[str, tuple[Text, Text]] = {
     "model": (_("Model"), ""),
     "number": (pgettext_lazy("selector", "Epoch"), ""),
     "policy": (_("How"), ""),
+    "drain_seconds": (_("Seconds to drain"), _("30 to 2,592,000; it stays readable so long at most.")),
 }
 """Name of a field → (label, hint)."""
 COLLATERAL: dict[str, Text] = {

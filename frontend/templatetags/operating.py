@@ -12,7 +12,8 @@ from django.utils.translation import ngettext, pgettext
 from frontend import formats
 from frontend.operations import sentences
 from frontend.operations.running import Cell
-from frontend.operations.wording import PARTS
+from frontend.operations.wording import PARTS, WHY
+from frontend.problems import problem as meaning
 from frontend.templatetags.console import icon, status
 from frontend.tenancy.forms import Form
 from kvcore import erasure_words
@@ -109,6 +110,13 @@ def flags(of: Sequence[str]) -> SafeString:
 def flag_sentence(flag: str) -> str:
     """The sentence of a flag in the language of the page."""
     return erasure_words.flag_sentence(flag, sentences.lang())
+
+
+@register.filter
+def trouble(code: str) -> Any:
+    """What an operation waits for, or why it failed."""
+    known = meaning(code)
+    return WHY.get(code) or (known.title if known else code)
 
 
 @register.simple_tag
