@@ -77,3 +77,19 @@ AGENT = {
     "method-not-allowed": "the agent has this address for another method",
 }
 """Every code an agent answers requests and commands with, and what it means. Each has a page, too."""
+
+MOVES = {
+    "offer-unknown": "the node offers nothing under this step, or no longer",
+    "transfer-signature": "who asks is not the destination that the order names, or who answers not the source",
+    "transfer-session": "a message of a transfer was changed, or was said before",
+    "transfer-malformed": "the message of a transfer cannot be read",
+    "target-full": "the tier has no room for the blocks without others leaving",
+    "source-unreachable": "the source did not answer for so long that the step ended",
+    "too-many-left": "more runs were left than a receipt can name",
+    "tenant-mismatch": "the node knows another owner of the namespace than the order says",
+    "not-ordered": "the order does not mean these blocks",
+    "too-large": "one run is larger than all that may be in flight to the node",
+    "gone": "the blocks left the source before they were fetched",
+    "moving": "what is there already is on its way to another node",
+}
+"""Every code an agent answers a move with, besides those above, and what it means. Each has a page, too."""
