@@ -25,6 +25,7 @@ UNHEARD = _("What it said is not in the catalog; the source says so until it is 
 FOLDED = _("The item was applied as far as it holds, and counted.")
 REQUEST = _("Nothing was changed.")
 LEFT = _("Some blocks are left; the receipt says how many. The others are gone.")
+STAYED = _("Some blocks stayed where they were; the receipt says how many. The others have moved.")
 NOT_STARTED = _("Nothing was fenced and nothing was deleted.")
 
 
@@ -199,14 +200,14 @@ PROBLEMS: dict[str, Problem] = {
     "transfer-signature": Problem(_("The other node is not the one of the order"), REQUEST, NONE),
     "transfer-session": Problem(_("A message of the transfer is not genuine"), REQUEST, SAME),
     "transfer-malformed": Problem(_("A message of the transfer cannot be read"), REQUEST, NONE),
-    "target-full": Problem(_("The destination has no room"), LEFT, LATER),
-    "source-unreachable": Problem(_("The source does not answer"), LEFT, LATER),
-    "too-many-left": Problem(_("Too much was left for one receipt"), LEFT, LATER),
-    "tenant-mismatch": Problem(_("The namespace is another tenant's"), LEFT, LATER),
-    "not-ordered": Problem(_("The order does not mean these blocks"), LEFT, NONE),
-    "too-large": Problem(_("The run is larger than the destination's credit"), LEFT, NONE),
-    "gone": Problem(_("The blocks are not there any more"), LEFT, LATER),
-    "moving": Problem(_("The blocks are being moved away"), LEFT, LATER),
+    "target-full": Problem(_("The destination has no room"), STAYED, LATER),
+    "source-unreachable": Problem(_("The source does not answer"), STAYED, LATER),
+    "too-many-left": Problem(_("Too much was left for one receipt"), STAYED, LATER),
+    "tenant-mismatch": Problem(_("The namespace is another tenant's"), STAYED, LATER),
+    "not-ordered": Problem(_("The order does not mean these blocks"), STAYED, NONE),
+    "too-large": Problem(_("The run is larger than the destination's credit"), STAYED, NONE),
+    "gone": Problem(_("The blocks are not there any more"), STAYED, LATER),
+    "moving": Problem(_("The blocks are being moved away"), STAYED, LATER),
     # the console itself
     "internal": Problem(_("The console made a mistake"), REQUEST, SAME),
     "unavailable": Problem(_("A part of the console is away"), REQUEST, LATER),
