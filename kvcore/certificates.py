@@ -138,8 +138,9 @@ def contradictions(
 
     Args:
         receipts: of one owner.
-        believed: blocks that the directory knew there when it was fenced, exact as of `heard`.
-        heard: boot, stream and seq of the directory then; None: it was not exact.
+        believed: blocks that the directory knows there, exact as of `heard`.
+        heard: boot, stream and seq of the directory then; None: it was not exact. As of the last erase's position it is
+            what the node's own stream never took back: all of that must have been found.
         dropped: blocks of these that the node's own stream took away since then.
         counted: blocks of everything that the directory knows on the owner, exact as of the verify's position.
     """
@@ -150,7 +151,8 @@ def contradictions(
         found += ["erase-unreadable"] if erased is None else _odd_erase(erase, erased)
     if verify is not None and verify.outcome == "done" and verified is None:
         found.append("verify-unreadable")
-    if erased is not None and heard is not None and believed - dropped > erased.blocks + erased.remaining.blocks:
+    told = sum(one.blocks for one in receipts.erases()) + (erased.remaining.blocks if erased else 0)
+    if erased is not None and heard is not None and believed - dropped > told:
         pos = erased.stream_pos
         if (pos.boot, pos.stream) == heard[:2] and pos.seq >= heard[2]:
             found.append("fewer-than-announced")

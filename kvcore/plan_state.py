@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from kvcore.plan_probes import prober
 from kvcore.plan_steps import KINDS, Intent, Observed, Standing, standings
 
 Status = Literal["true", "false", "unknown"]
@@ -21,6 +22,7 @@ class State(StrEnum):
     FENCED = "fenced"
     ERASING = "erasing"
     VERIFYING = "verifying"
+    MOVING = "moving"
     HELD = "held"
     COMPLETED = "completed"
     COMPLETED_WITH_EXCEPTIONS = "completed_with_exceptions"
@@ -62,7 +64,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 def conditions(intent: Intent, observed: Observed) -> list[Condition]:
     """All conditions, in a fixed order. `Held`, `Paused`, `Stopped` and `Failed` are true when it is bad."""
-    found = standings(observed)
+    kind = KINDS[intent.kind]
+    found = standings(observed, looks=kind.looks)
     return [
         _approved(intent, observed),
         _flagged("Held", intent.held, "legal-hold"),
@@ -76,12 +79,24 @@ def conditions(intent: Intent, observed: Observed) -> list[Condition]:
         ),
         _count("Consistent", [not one.contradicted for one in found], found, "contradicted"),
         _erased(intent, observed, found),
-        _count(
-            "Verified", [one.clean or one.seen.retired for one in found], found, "not-verified", _last(found, "verify")
-        ),
-        _count("Purged", [one.seen.blocks == 0 for one in found], found, "still-in-directory", _last(found, "purge")),
+        *_looked(found, observed, kind.looks),
         _keys(intent, observed, found),
         _concluded(observed),
+    ]
+
+
+LOOKED = ("Verified", "Probed", "Purged")
+
+
+def _looked(found: list[Standing], observed: Observed, looks: bool) -> list[Condition]:
+    """Whether everything was looked at anew, and is out of the directory; of kinds that come to that."""
+    if not looks:
+        return [Condition(type=one, status="true", reason="not-needed") for one in LOOKED]
+    clean = [one.clean or one.seen.retired for one in found]
+    return [
+        _count("Verified", clean, found, "not-verified", _last(found, "verify")),
+        _count("Probed", [not prober(one, observed) for one in found], found, "not-probed"),
+        _count("Purged", [one.seen.blocks == 0 for one in found], found, "still-in-directory", _last(found, "purge")),
     ]
 
 
@@ -96,10 +111,10 @@ def _approved(intent: Intent, observed: Observed) -> Condition:
 
 
 def _fenced(intent: Intent, observed: Observed) -> Condition:
-    if not KINDS[intent.kind].fences:
-        return Condition(type="Fenced", status="true", reason="not-needed")
-    done = observed.fenced_at is not None
-    return Condition(type="Fenced", status="true" if done else "false", since=observed.fenced_at)
+    """Also of what fences nothing it is false until it starts; the reason says what that waits for."""
+    done, needed = observed.fenced_at is not None, KINDS[intent.kind].fences
+    reason = ("" if needed else "not-needed") if done else intent.waits
+    return Condition(type="Fenced", status="true" if done else "false", reason=reason, since=observed.fenced_at)
 
 
 def _unroutable(intent: Intent, observed: Observed) -> Condition:
@@ -187,12 +202,13 @@ BEFORE = frozenset({"grace", "not-started", "order-not-logged"})
 def finalizers_left(intent: Intent, observed: Observed) -> tuple[str, ...]:
     """The finalizers that still hold the operation; only when none is left may it be concluded.
 
-    catalog: every owner that is there was looked at, agrees with what else was seen, and the directory holds nothing.
+    catalog: every owner that is there was looked at, by another node too where one sees it, agrees with what else was
+    seen, and the directory holds nothing.
     routing: nobody routes to it. keys: the generations' keys are gone, and so is every lease of them.
     """
     true = {one.type for one in conditions(intent, observed) if one.status == "true"}
     needs = {
-        "catalog": {"Fenced", "Erased", "Verified", "Purged", "Consistent"},
+        "catalog": {"Fenced", "Erased", "Verified", "Probed", "Purged", "Consistent"},
         "routing": {"Fenced", "Unroutable"},
         "keys": {"Fenced", "KeysDestroyed"},
     }

@@ -73,6 +73,7 @@ class Agent:
             console_key=bytes.fromhex(self.config.console_public_key), journal=self.journal,
             verbs={
                 "ping": self._ping, "inventory": self._inventory, "digest": self._digest, "fence": self.orders.fence,
+                "fences": self.orders.fences,
             },
             long={**self.orders.long, **self.desk.long, "probe": prober.probe}, positions=self.positions,
             boots=lambda: [box.boot for box in self.media.outboxes if box.boot],

@@ -25,6 +25,7 @@ from nodeagent.targets import Malformed, Targets, arguments
 from nodeagent.tiers.base import Look, RunMeta, Stored, TierDown, TierReset
 from nodeagent.tiers.memory import MemoryTier
 
+FENCES_MOST = 10_000
 OPEN_SECONDS = 0.05
 """Between two looks whether the media are found again."""
 UNSANITISED = "KEY_MEDIUM_UNSANITISED"
@@ -219,6 +220,17 @@ class Orders:
         if not self._ring.fence(0, fences):
             raise JournalFull("fences")
         return {"fences": len(fences), "known": self._ring.fences, "fence_seq": self._ring.fence_seq}
+
+    def fences(self, command: Command) -> dict[str, Any] | Done:
+        """What the journal knows of fences, in order, behind `after` (hex) and `limit` at most: for a console that lost
+        some."""
+        after, limit = command.args.get("after", ""), command.args.get("limit", 1)
+        if not isinstance(after, str) or not isinstance(limit, int) or not 0 < limit <= FENCES_MOST:
+            return Done("refused", "args-malformed", {})
+        found = sorted(self._journal.fences(), key=lambda fence: fence.ns)
+        rest = [fence for fence in found if fence.ns.hex() > after]
+        lines = [{"ns": fence.ns.hex(), "min_gen": str(fence.min_gen)} for fence in rest[:limit]]
+        return {"fences": lines, "more": len(rest) > limit}
 
     # Media
 

@@ -7,9 +7,12 @@ blocks are adopted soon after somebody registers it.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from django.db import OperationalError
+
 from kvcore.messages import Fence
 from tenants import selectors
 from tenants.selectors import NamespaceRow
+from tenants.whole import fences_whole
 
 FRESH_S = 1.0
 UNKNOWN_MOST = 100_000
@@ -34,6 +37,8 @@ class Registry:
         """What changed is known: new fences, and namespaces registered since."""
         if not self.due(now):
             return
+        if not fences_whole():
+            raise OperationalError("fences-replaying")
         latest, fences = selectors.fences_after(self.fence_seq)
         again = {bytes(f.ns) for f in fences if bytes(f.ns) in self.known}
         found = selectors.namespaces_by_digest(list(self.unknown | again)) if self.unknown or again else {}

@@ -52,7 +52,7 @@ def _open(seen: Seen) -> list[Step]:
     rows = Step.objects.select_for_update(skip_locked=True).filter(
         operation=seen.operation.id, kind__in=LATE, state__in=("done", "partial"), receipt__isnull=False
     )
-    return list(rows.exclude(code__startswith=DOUBTED).exclude(args__compared=True))
+    return list(rows.exclude(code__startswith=DOUBTED).exclude(args__has_key="compared"))
 
 
 def _late(row: Step, now: owners.Compared | None, operation: UUID) -> str:

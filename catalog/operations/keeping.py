@@ -19,6 +19,8 @@ from django.db import DatabaseError, close_old_connections, connections
 from catalog.holds import holds_sweep
 from catalog.operations.engine import operations_due, reconcile
 from catalog.operations.supplements import supplements_due
+from catalog.rules.due import rules_due
+from catalog.restoring import fences_compare
 
 LOOK_SECONDS = 0.25
 LATE_SECONDS = 0.5
@@ -43,9 +45,13 @@ def _run() -> None:
             time.sleep(LOOK_SECONDS)
             try:
                 close_old_connections()
+                if not fences_compare(now=datetime.now(UTC)).whole:  # nothing is known for sure yet
+                    time.sleep(LOOK_SECONDS)
+                    continue
                 if time.monotonic() - supplemented >= SUPPLEMENTS_SECONDS:
                     supplements_due(now=datetime.now(UTC))
                     holds_sweep(now=datetime.now(UTC))
+                    rules_due(now=datetime.now(UTC))
                     supplemented = time.monotonic()
                 _look(pool, operations_due(now=datetime.now(UTC), late=LATE_SECONDS), holder)
             except DatabaseError:

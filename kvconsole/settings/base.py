@@ -208,6 +208,8 @@ CHANNEL_LAYERS = {
         "CONFIG": {"hosts": [VALKEY_URL], "prefix": "kvc"},
     }
 }
+FENCES_COMPARED = env.flag("KVC_FENCES_COMPARED", True)
+"""Whether fences count only once they were compared with what lies outside the database (`tenants.whole`)."""
 LOG_LATE_SECONDS = 60.0
 """So long an event may wait for sequencer, signer or witness; then nothing is destroyed, widened or exported."""
 PRODUCTION = False

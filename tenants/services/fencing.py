@@ -22,6 +22,7 @@ from kvconsole.infra.sql import PLATFORM, named
 from kvcore.keys import GENERATION_CLOSED
 from tenants.models import Epoch, Model, Namespace
 from tenants.services import resolved
+from tenants.services.replaying import fences_mark
 
 
 class Fenced(NamedTuple):
@@ -62,6 +63,7 @@ def namespaces_fence(
         _record(fenced, reason, actor)
         latest = max(seqs.values(), default=0)
         nudge.on_commit(nudge.FENCES, latest, using=plane())
+        transaction.on_commit(lambda: fences_mark(latest), using=plane(), robust=True)
         transaction.on_commit(lambda: resolved.forget(), using=plane(), robust=True)
     return fenced
 

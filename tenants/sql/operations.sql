@@ -43,3 +43,42 @@ SELECT max(l.until) FROM tenants_keylease l
 -- name: fence_acks
 -- How far each node is.
 SELECT holder, seq FROM tenants_fenceack WHERE holder_kind = 'node'
+
+-- name: fence_life
+-- Changes with each restore of the fence log (another table or file), with each copy (another database) and restart.
+SELECT concat_ws('/', d.oid, c.oid, pg_relation_filenode(c.oid), extract(epoch FROM pg_postmaster_start_time()))
+  FROM pg_database d, pg_class c
+ WHERE d.datname = current_database() AND c.oid = 'tenants_fenceentry'::regclass
+
+-- name: fences_whole
+-- Whether the fences were compared in the present life. (one row)
+SELECT EXISTS (SELECT FROM tenants_fencelife f, pg_database d, pg_class c
+                WHERE f.whole AND d.datname = current_database() AND c.oid = 'tenants_fenceentry'::regclass
+                  AND f.life = concat_ws('/', d.oid, c.oid, pg_relation_filenode(c.oid),
+                                         extract(epoch FROM pg_postmaster_start_time())))
+
+-- name: fence_name
+-- What tells a fence from another one with its number. (primary key)
+SELECT encode(sha256(digest || convert_to(min_gen || '/' || extract(epoch FROM at), 'UTF8')), 'hex')
+  FROM tenants_fenceentry WHERE seq = %s
+
+-- name: fence_marked
+-- One row where this fence is there. (primary key)
+SELECT 1 FROM tenants_fenceentry
+ WHERE seq = %s
+   AND encode(sha256(digest || convert_to(min_gen || '/' || extract(epoch FROM at), 'UTF8')), 'hex') = %s
+
+-- name: fences_higher
+-- Namespaces that are fenced less high than said. Index: digest.
+SELECT n.digest FROM tenants_namespace n
+  JOIN unnest(%s::bytea[], %s::bigint[]) AS x (digest, gen) ON x.digest = n.digest
+ WHERE n.min_gen < x.gen
+
+-- name: namespaces_refence
+-- Fenced as high as said, and open under that generation; never lower. Index: digest.
+UPDATE tenants_namespace n SET min_gen = x.gen,
+       generation = CASE WHEN x.gen < c.closed THEN greatest(n.generation, x.gen) ELSE n.generation END,
+       state = CASE WHEN x.gen < c.closed THEN n.state ELSE 'closed' END
+  FROM (SELECT %s::bigint AS closed) c, unnest(%s::bytea[], %s::bigint[]) AS x (digest, gen)
+ WHERE n.digest = x.digest AND n.min_gen < x.gen
+RETURNING n.id, n.tenant_id, n.digest, n.generation, n.min_gen

@@ -34,7 +34,7 @@ def test_whoever_contradicts_what_else_was_seen_is_caught_and_gets_no_certificat
         world.hold(side, namespace, 2 * number, 2 * number + 1)
     for mood, side in sides.items():
         side.mood = mood
-    operation = asked(world, reason="gone")
+    operation = asked(world, reason="gone", confirm_phrase="delete 8 objects")
     world.acknowledged()
     assert world.go_on(operation, rounds=3) not in ("completed", "completed_with_exceptions")
     assert certificate_of_operation(operation.id) is None
