@@ -34,7 +34,7 @@ STARTING = (
     *("plan-expired", "plan-mismatch", "plan-drifted", "confirm-phrase-wrong", "reason-needed", "person-needed"),
     *("nothing-selected", "deletions-quota-exceeded", "audit-unavailable", "deny-window", *PROOF),
 )
-STATE = OpenApiParameter("state", str, enum=["open", *forms.STATES[6:]], description="Only open ones, or of one end")
+STATE = OpenApiParameter("state", str, enum=["open", *forms.ENDS], description="Only open ones, or of one end")
 LISTED = Rows(views.operations, key=("id",), columns=("id",), newest=True)
 
 
@@ -73,7 +73,7 @@ class Deletions(APIView):
     )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """The plan is carried out: fenced with this answer, or waiting for a second person."""
-        return _accepted(request, deletion_request(**fields, actor=caller(), now=datetime.now(UTC)))
+        return accepted(request, deletion_request(**fields, actor=caller(), now=datetime.now(UTC)))
 
 
 class Subject(APIView):
@@ -85,7 +85,7 @@ class Subject(APIView):
     )  # fmt: skip
     def delete(self, request: Request, slug: str, digest: str) -> Response:
         """Plan and deletion in one call, where the risk allows it; `digest` is the subject's keyed digest in hex."""
-        return _accepted(request, _at_once({"tenant": slug, "subject": digest}, caller()))
+        return accepted(request, _at_once({"tenant": slug, "subject": digest}, caller()))
 
 
 class EpochRetire(APIView):
@@ -107,7 +107,7 @@ class EpochRetire(APIView):
             plan_id=plan.id, plan_hash=bytes(plan.plan_hash).hex(), reason=fields["reason"], trigger="epoch",
             throttle=fields["throttle"], actor=actor, now=now,
         )  # fmt: skip
-        return _accepted(request, found)
+        return accepted(request, found)
 
 
 class Operations(APIView):
@@ -117,7 +117,7 @@ class Operations(APIView):
     def get(self, request: Request) -> Response:
         """A page of them, newest first."""
         state, now = request.query_params.get("state", ""), datetime.now(UTC)
-        if state not in ("", "open", *forms.STATES[6:]):
+        if state not in ("", "open", *forms.ENDS):
             raise Problem("validation-failed", errors=[{"pointer": "/state", "code": "invalid", "detail": state[:63]}])
 
         def whole(rows: list[Any]) -> list[dict[str, Any]]:
@@ -247,7 +247,7 @@ def _at_once(selector: dict[str, Any], actor: Principal) -> Operation:
     return deletion_request(plan_id=plan.id, plan_hash=bytes(plan.plan_hash).hex(), actor=actor, now=now)
 
 
-def _accepted(request: Request, operation: Operation) -> Response:
+def accepted(request: Request, operation: Operation) -> Response:
     headers = {"Location": f"/api/v1/operations/{operation.id}", "Retry-After": "1"}
     body = views.operation_view(operation, now=datetime.now(UTC))
     return Response(body, status=202, headers={} if validate_only(request) else headers)

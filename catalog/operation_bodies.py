@@ -228,9 +228,13 @@ class ErrorOut(serializers.Serializer[Any]):
 
 
 STATES = (
-    *("planned", "awaiting_approval", "fenced", "erasing", "verifying", "held", "completed"),
+    *("planned", "awaiting_approval", "fenced", "erasing", "verifying", "moving", "held", "completed"),
     *("completed_with_exceptions", "failed", "denied", "expired", "stopped"),
 )
+
+
+ENDS = STATES[STATES.index("completed") :]
+"""How an operation ends."""
 
 
 class OperationOut(serializers.Serializer[Any]):

@@ -15,9 +15,10 @@ from django.db.models import QuerySet
 from audit.services import portable
 from catalog.models import Operation, Plan, Step
 from catalog.operations.certificate import grades
+from catalog.operations.moving import moving_of
 from catalog.operations.observing import Seen, observe, observe_all
 from kvconsole.infra.rest import CODES
-from kvcore import plans
+from kvcore import move_steps, plans
 from kvcore.erasure import Graded
 from kvcore.plan_kinds import KINDS
 from kvcore.plan_state import conditions, operation_state, progress
@@ -82,7 +83,24 @@ def _ended(operation: Operation) -> dict[str, Any]:
     return {"state": operation.outcome, "conditions": [], "progress": {"percent": 100, "cells": []}}
 
 
+def _moved(seen: Seen) -> dict[str, Any]:
+    """A move: its own conditions, and each route as a cell at its source."""
+    move, outcome = moving_of(seen), seen.operation.outcome
+    found = move_steps.conditions(move.intent, move.observed, outcome.startswith("completed"))
+    far = move_steps.progress(move.intent, move.observed)
+    return {
+        "state": outcome or str(move_steps.state(found)),
+        "conditions": [msgspec.to_builtins(one) for one in found],
+        "progress": {
+            "percent": 100 if outcome.startswith("completed") else far.percent,
+            "cells": [{**msgspec.to_builtins(cell), "flags": []} for cell in far.cells],
+        },
+    }
+
+
 def _observed(seen: Seen, *, graded: bool = True) -> dict[str, Any]:
+    if seen.operation.kind in move_steps.KINDS:
+        return _moved(seen)
     found = conditions(seen.intent, seen.observed)
     unroutable = any(one.type == "Unroutable" and one.status == "true" for one in found)
     reached: dict[int, Graded] = {}

@@ -23,6 +23,7 @@ API = (
     "catalog.api_tenancy",
     "catalog.api_operations",
     "catalog.api_holds",
+    "catalog.api_moves",
     "catalog.map_api",
     "routing.api_v1",
 )

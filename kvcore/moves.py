@@ -35,7 +35,8 @@ class MoveArgs(msgspec.Struct, frozen=True, kw_only=True):
     move: from `tier` to `to_tier`. offer: to `party`, until `until`, at most `most_bytes`. take: from `party`, what it
     offered in its step `offer`. release: what was offered in the step `offer`, but `left` (versions of runs, decimal).
     `tenants`: digest of a namespace → whose it is, hex, where the console knows. `rate_bytes_per_s` bounds the tier and
-    the link. `until` in seconds since 1970.
+    the link. `until` in seconds since 1970. `only`: of the targets the runs with these keys (hex), [] = all. `keep`: a
+    copy is made, and what was offered stays the source's own.
     """
 
     operation: str
@@ -51,6 +52,8 @@ class MoveArgs(msgspec.Struct, frozen=True, kw_only=True):
     left: list[str] = []
     tenants: dict[str, str] = {}
     until: float = 0.0
+    only: list[str] = []
+    keep: bool = False
     most_bytes: int | None = None
     rate_bytes_per_s: int | None = None
 

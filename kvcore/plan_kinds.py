@@ -31,4 +31,8 @@ KINDS: dict[str, Kind] = {
     "quota_trim": Kind(
         name="quota_trim", fences=False, keys=False, finalizers=("catalog",), looks=False, certified=False
     ),
+    **{
+        name: Kind(name=name, fences=False, keys=False, finalizers=("catalog",), looks=False, certified=False)
+        for name in ("migration", "drain", "prefetch")
+    },
 }

@@ -16,6 +16,7 @@ from kvcore.moves import MOVE, OFFER, RELEASE, TAKE, MoveArgs, Party
 from nodeagent.jobs import Done, Job
 from nodeagent.keys import KeyRing
 from nodeagent.media import Media
+from nodeagent.runs import Only
 from nodeagent.targets import Malformed, Targets
 from nodeagent.tiers.base import RunMeta
 from nodeagent.transfer import Line, Page, Parcel, poster, transfer_client
@@ -83,7 +84,8 @@ class Desk:
         pool, to = self._pool, Tier(args.to_tier) if args.to_tier in TIERS else None
         if to is None or to is tier or to not in pool.tiers or pool.outboxes[to] is not pool.outboxes[tier]:
             return Done("refused", "owner-unknown", {"source": args.source, "tier": args.to_tier})
-        return Moving(pool, tier, to, targets, job, self.pace, args.rate_bytes_per_s).run()
+        only = Only(args.only)
+        return Moving(pool, tier, to, targets, job, self.pace, args.rate_bytes_per_s, only).run()
 
     def _offer(self, command: Command, args: MoveArgs, tier: Tier, targets: Targets, job: Job) -> Done:
         return self.offers.offer(command, args, tier, targets)
@@ -93,7 +95,7 @@ class Desk:
             return Done("refused", "args-malformed", {"error": "it must be said of whom"})
         taking = Taking(
             self._pool, self._ring, command, args, tier, targets, job,
-            staging=self.staging, credit=self.credits, pace=self.pace,
+            staging=self.staging, credit=self.credits, pace=self.pace, offered=self.offers.holds,
         )  # fmt: skip
         if args.party.node == self._node:
             return taking.run(lambda party, offer: _Inside(self.offers, offer))

@@ -17,7 +17,7 @@ from kvcore.moves import MovedDetail
 from nodeagent.jobs import Done, Job
 from nodeagent.pool import Pool
 from nodeagent.positions import position
-from nodeagent.runs import Copy, Run
+from nodeagent.runs import ALL, Copy, Only, Run
 from nodeagent.targets import Targets
 from nodeagent.tiers.base import BlockRefused, LeaseOver, TierDown, TierFull, TierReset
 from nodeagent.tiers.memory import MemoryTier
@@ -34,10 +34,11 @@ class Moving:
     """One ordered move between two tiers."""
 
     def __init__(
-        self, pool: Pool, tier: Tier, to: Tier, targets: Targets, job: Job, pace: Pace, rate: int | None
+        self, pool: Pool, tier: Tier, to: Tier, targets: Targets, job: Job, pace: Pace, rate: int | None,
+        only: Only = ALL,
     ) -> None:  # fmt: skip
         self._pool, self._tier, self._to, self._targets, self._job = pool, tier, to, targets, job
-        self._pace, self._rate = pace, rate
+        self._pace, self._rate, self._only = pace, rate, only
         self._from, self._into = pool.tiers[tier], pool.tiers[to]
         self.moved: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
@@ -71,11 +72,14 @@ class Moving:
         """The runs that are here, parents before children; those that a pin keeps are counted."""
         pool = self._pool
         with pool.lock:
-            found = [r for r in pool.runs.values() if self._tier in r.copies and self._targets.meant(r.meta)]
+            found = [r for r in pool.runs.values() if self._tier in r.copies and self._meant(r)]
             kept = [r for r in found if pool.budget.pinned(r)]
         self.pinned, self.refused = sum(r.blocks for r in kept), Counter()
         stay = {id(r) for r in kept}
         return sorted((r for r in found if id(r) not in stay), key=lambda r: r.depth)
+
+    def _meant(self, run: Run) -> bool:
+        return self._targets.meant(run.meta) is not None and self._only.has(run)
 
     def _slices(self, runs: Sequence[Run]) -> Iterator[list[Run]]:
         most = MEDIUM_SLICE if self._into.persistent else MEMORY_SLICE

@@ -20,7 +20,7 @@ from kvcore.moves import MoveArgs, OfferedDetail, Party, ReleasedDetail
 from nodeagent.jobs import Done, Job
 from nodeagent.pool import Pool
 from nodeagent.positions import position
-from nodeagent.runs import Copy, Run
+from nodeagent.runs import Copy, Only, Run
 from nodeagent.targets import Targets
 from nodeagent.tiers.base import BlockRefused, LeaseOver, RunMeta, TierDown, TierReset
 from nodeagent.transfer import HELLO, Ask, Denied, Hello, Page, Parcel, SealedBlob, Session, SignedBlob, proved, welcome
@@ -62,7 +62,7 @@ class Offers:
         party, pool = args.party, self._pool
         if party is None or not args.until:
             return Done("refused", "args-malformed", {"error": "an offer needs a party and a time"})
-        offer, pinned = Offer(command.step, tier, party, args.until), 0
+        offer, pinned, only = Offer(command.step, tier, party, args.until), 0, Only(args.only)
         with pool.lock:
             pool.teller.flush()
             taken = {id(copy) for other in self.open.values() for _, copy in other.held.values()}
@@ -72,9 +72,9 @@ class Offers:
                     continue
                 if copy.state not in (BlockState.COMMITTED, BlockState.REFERENCED):
                     continue
-                if targets.meant(run.meta) is None:
+                if targets.meant(run.meta) is None or not only.has(run):
                     continue
-                if pool.budget.pinned(run):
+                if pool.budget.pinned(run) and not args.keep:
                     pinned += run.blocks
                     continue
                 if args.most_bytes is not None and offer.total_bytes + run.meta.size_bytes > args.most_bytes:
@@ -101,7 +101,7 @@ class Offers:
         offer = self.open.get(args.offer)
         if offer is None:
             return Done("refused", "offer-unknown", {})
-        left = {int(v) for v in args.left if v.isdecimal()}
+        left = set(offer.held) if args.keep else {int(v) for v in args.left if v.isdecimal()}
         kept = self._let_go(offer, left)
         counts = {"runs": 0, "blocks": 0, "bytes": 0}
         gone = sum(m.blocks for m in offer.manifest if m.version not in offer.held and m.version not in left)
@@ -174,6 +174,10 @@ class Offers:
                             state=BlockState.COMMITTED.value,
                         )
                     )  # fmt: skip
+
+    def holds(self, run: Run) -> bool:
+        """Whether a copy of the run is held for somebody. Under the pool's lock."""
+        return any(run.meta.version in offer.held for offer in self.open.values())
 
     def cancel(self, tier: Tier, targets: Targets) -> None:
         """What is to be erased is not held for anybody. Under the pool's lock."""

@@ -75,11 +75,11 @@ class Taking:
 
     def __init__(
         self, pool: Pool, ring: KeyRing, command: Command, args: MoveArgs, tier: Tier, targets: Targets, job: Job,
-        *, staging: Staging, credit: Credits, pace: Pace,
+        *, staging: Staging, credit: Credits, pace: Pace, offered: Callable[[Run], bool],
     ) -> None:  # fmt: skip
         self._pool, self._ring, self._job, self._args, self._tier = pool, ring, job, args, tier
         self._step, self._targets, self._staging = command.step, targets, staging
-        self._credits, self._pace = credit, pace
+        self._credits, self._pace, self._offered = credit, pace, offered
         self._store = pool.tiers[tier]
         self._local = args.party is not None and args.party.node == command.node
         self.settled: set[int] = set()
@@ -239,18 +239,18 @@ class Taking:
             for meta in came:
                 raw = self._staging.take(self._step, meta.version)
                 code = "erasing" if raw is None else self._refusal(meta)
-                landing = None if code or raw is None else self._landing(meta, raw)
+                landing = code if raw is None or code else self._landing(meta, raw)
                 if raw is not None:
                     raw[:] = bytes(len(raw))
-                if landing is None:
-                    self._refuse(meta, code or "target-full")
+                if isinstance(landing, str):
+                    self._refuse(meta, landing)
                 else:
                     ready.append(landing)
             self._store_all(ready)
             pool.teller.flush()
 
-    def _landing(self, meta: RunMeta, raw: bytearray) -> Landing | None:
-        """What of the run is missing here, as new runs, reserved; None if there is no room for it."""
+    def _landing(self, meta: RunMeta, raw: bytearray) -> Landing | str:
+        """What of the run is missing here, as new runs, reserved; else the code of why it cannot be here."""
         pool, now = self._pool, self._pool.clock()
         space, size = self._space(meta), len(meta.keys) // KEY_BYTES
         own = pool.runs.get(meta.version) if self._local else None
@@ -258,13 +258,15 @@ class Taking:
         here = [(run := pool.index.get(key)) is not None and run.space is space for key in keys]
         if own is not None and own.keys == meta.keys:  # of another source of this node: the same run, once more
             here = [self._tier in own.copies] * size
+        elif any(self._offered(pool.index[key]) for key, there in zip(keys, here, strict=True) if there):
+            return "moving"  # what is here is on its way to somebody else
         missing, new = size - sum(here), list[tuple[Run, bytes]]()
         if missing:
             pending = self._store.used_bytes + missing * meta.slot_bytes
             if pending > pool.budget.most(space.tenant, self._tier, self._store.capacity_bytes):
-                return None  # nobody's blocks leave for a move
+                return "target-full"  # nobody's blocks leave for a move
             if not pool.reserve(space, self._tier, missing, now):
-                return None
+                return "quota"
         if own is not None and missing:
             return Landing(meta, space, [(own, bytes(raw))], size)
         for start, end in pieces(here) if missing else []:
@@ -330,13 +332,18 @@ class Taking:
                 Add(
                     ns=meta.ns, gen=meta.gen, group=meta.group, keys=meta.keys[start * KEY_BYTES : end * KEY_BYTES],
                     parent=parent, tier=tier.value, tokens=meta.block_tokens, bytes=meta.block_bytes,
-                    from_owner=self._args.party.owner if self._args.party else None, step=self._step,
+                    **self._moved(),
                 )
             )  # fmt: skip
         self.settled.add(meta.version)
         new = sum(run.blocks for run, _ in landing.new)
         self.counts.update(runs=1, blocks=landing.blocks, bytes=landing.blocks * meta.block_bytes)
         self.counts["there"] += landing.blocks - new
+
+    def _moved(self) -> dict[str, Any]:
+        """What makes an announcement a move; of a copy the source keeps its own."""
+        party = self._args.party
+        return {} if party is None or self._args.keep else {"from_owner": party.owner, "step": self._step}
 
     def _spans(self, meta: RunMeta) -> list[tuple[Tier, int, int]]:
         """The tiers where the run's blocks are now, with the stretches that are there: the hottest of each."""

@@ -19,6 +19,7 @@ from catalog.ingest.dealing import Dealer
 from catalog.ingest.inventory import Inventories
 from catalog.ingest.jobs import Broken, Job, Outcome, ordered
 from catalog.ingest.keymap import Touched, Work
+from catalog.ingest.move_book import MoveBook
 from catalog.ingest.nodes import SHUT, NodeBook
 from catalog.ingest.pictures import Pictures
 from catalog.ingest.policies import PolicyBook
@@ -64,8 +65,9 @@ class Folder:
         self.policies = PolicyBook(nodes, version=int(now * 1000))
         self.dealer, self.attempts = Dealer(self.memory, nodes, self.policies), Attempts(self.policies)
         self.days = UsageDays(store.shard, datetime.fromtimestamp(now, UTC))
-        self.admission = Admission(self.memory, registry, pictures, self.days)
-        self.inventories, self.purges = Inventories(), console_source.PurgeBook(store.shard)
+        self.moves = MoveBook(store.shard)
+        self.admission = Admission(self.memory, registry, pictures, self.days, self.moves)
+        self.inventories, self.purges = Inventories(), console_source.PurgeBook(store.shard, memory=self.memory)
         self.sources: dict[int, Source] = {}
         self.named: dict[tuple[UUID, str, int], Source] = {}
         self.of_node: dict[UUID, list[Source]] = {}
@@ -92,6 +94,7 @@ class Folder:
         if self.store.shard == 0:
             self.dealer.deal(now)
         self._silence(batch)
+        batch.work += self.purges.hiding(self.admission.by_digest)
         for source in self.purges.begin(self.sources):
             batch.work += self.purges.steps(source, self.admission.by_digest)
         for job in ordered(jobs):
@@ -131,6 +134,7 @@ class Folder:
             self.nodes.refresh(now)
             self.registry.refresh(now)
             self.purges.refresh(now)
+            self.moves.ask((item for job in jobs for item in telling.good(job)), now)
             spoken = {d for job in jobs for d in digests(telling.good(job))}
             self.registry.rows(spoken)
             self.policies.refresh(now)
@@ -224,7 +228,7 @@ class Folder:
                 rejected.append(Rejected(index=index, code=e.code))
                 continue
             if step is not None:
-                batch.work.append(step)
+                batch.work += [step, *self.moves.vacated(item, step), *self.purges.came(item, step, job.message)]
 
     def step(self, batch: Batch, source: Source, job: Job, index: int, item: Item) -> Work | None:
         """The step of one item.

@@ -36,7 +36,7 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
-        *protect("catalog_pin", tenant_may="SELECT, INSERT, DELETE", operator="SELECT, INSERT, DELETE"),
+        *protect("catalog_pin", tenant_may="SELECT, INSERT, DELETE", operator="SELECT, INSERT, DELETE", ingest="SELECT"),
         *tenant_keys("catalog_pin"),
         audited("catalog_pin"),
     ]

@@ -30,13 +30,14 @@ from catalog.operation_starting import decision_apply, plan_of
 from catalog.operations.certificate import certificate_keep, certificate_make
 from catalog.operations.dispatching import dispatch, steps_keep
 from catalog.operations.doubts import doubts_raise
+from catalog.operations.moving import moves_round
 from catalog.operations.observing import Seen, observe
 from kvconsole.infra import nudge
 from kvconsole.infra.access import plane
 from kvconsole.infra.keystore import KeyStoreUnavailable
 from kvconsole.infra.rest import Problem
 from kvconsole.infra.sql import named
-from kvcore import plans
+from kvcore import move_steps, plans
 from kvcore.plan_kinds import KINDS
 from kvcore.plan_state import Condition, conditions, finalizers_left
 from kvcore.plan_steps import StepWish, steps
@@ -87,7 +88,8 @@ def reconcile(*, operation_id: UUID, holder: str, now: datetime | None = None) -
             order_ensure(operation, at)
             continue
         _await_order(operation)
-        more, pause = _round(operation, holder, datetime.now(UTC) if now is None else at)
+        turn = moves_round if operation.kind in move_steps.KINDS else _round
+        more, pause = turn(operation, holder, datetime.now(UTC) if now is None else at)
         if not more:
             return _rest(operation_id, pause, now)
     return _rest(operation_id, SOON, now)

@@ -1,4 +1,4 @@
-"""Blocks move between nodes and between tiers: checked, sealed, resumed, bounded, and refused where they must not be."""
+"""Blocks move between nodes and between tiers: checked, sealed, resumed, bounded, refused where they must not be."""
 
 import secrets
 import threading
@@ -11,7 +11,7 @@ from kvcore.blocks import BlockState, Tier
 from kvcore.events import Add, Drop, Move
 from kvcore.keys import unpack
 from kvcore.messages import Fence
-from nodeagent import transfer_source, transfer_target
+from nodeagent import transfer_local, transfer_source, transfer_target
 from nodeagent.budget import Pin
 from nodeagent.jobs import Stopped
 from nodeagent.tiers.base import HEADER_BYTES
@@ -34,6 +34,7 @@ def pair(tmp_path, network, monkeypatch):
     monkeypatch.setattr(transfer_target, "CUT_WAIT_SECONDS", 0.01)
     monkeypatch.setattr(transfer_target, "CUT_PATIENCE_SECONDS", 0.3)
     monkeypatch.setattr(transfer_source, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(transfer_local, "PATIENCE_SECONDS", 0.1)
     nodes = [Node(tmp_path / n, TIERS, network, n, i) for i, n in enumerate(("a", "b"), 1)]
     yield nodes
     for node in nodes:
