@@ -7,6 +7,8 @@ whatever happens to the rows of its owners. Read on the fleet's connection: whos
 import hashlib
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import NamedTuple
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import msgspec
@@ -39,6 +41,8 @@ class Place(msgspec.Struct, frozen=True):
     emulated: bool
     encrypted: bool
     last_heard: datetime | None
+    host: str = ""
+    """The machine that its node is reached at."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -98,6 +102,8 @@ def _place(row: tuple[object, ...]) -> Place:
         seq,
         doubt,
         why,
+        _,
+        url,
         *_,
     ) = row
     return msgspec.convert(
@@ -118,6 +124,7 @@ def _place(row: tuple[object, ...]) -> Place:
             "emulated": emulated,
             "encrypted": encrypted,
             "last_heard": heard,
+            "host": urlsplit(str(url)).hostname or "",
         },
         Place,
     )
@@ -143,3 +150,38 @@ def sample(generations: Generations, most: int) -> tuple[str, ...]:
     """Some keys (16 bytes in hex) of what is meant."""
     columns: Sequence[object] = ([d for d, _ in generations], [g for _, g in generations], most)
     return tuple(r[0] for r in fetch(named("catalog", "operations.sql")["sample"], columns, using=FLEET_PLANE))
+
+
+SAMPLE_SEGMENTS = 16
+
+
+def samples(generations: Generations, tiers: Collection[str]) -> dict[tuple[int, str], list[str]]:
+    """(source's row, tier) → some keys (16 bytes in hex) of what is meant there: what another node can look for."""
+    found: dict[tuple[int, str], list[str]] = {}
+    columns = ([d for d, _ in generations], [g for _, g in generations], list(tiers), SAMPLE_SEGMENTS)
+    for source, tier, keys in fetch(named("catalog", "operations.sql")["samples"], columns, using=FLEET_PLANE):
+        found.setdefault((source, tier), []).extend(keys[n : n + 16].hex() for n in range(0, len(keys), 16))
+    return found
+
+
+class Compared(NamedTuple):
+    """What the directory believes of one place, as of one commit. `here` is of the targets, `others` of the rest."""
+
+    boot: str
+    stream: str
+    seq: int
+    exact: bool
+    here: int
+    others: int
+
+
+def compared(generations: Generations, nodes: Collection[UUID]) -> dict[int, Compared]:
+    """Place → what is believed there, exactly as of the position up to which its source was heard."""
+    columns = ([d for d, _ in generations], [g for _, g in generations], list(nodes))
+    rows = fetch(named("catalog", "operations.sql")["compared"], columns, using=FLEET_PLANE)
+    return {
+        place_number(node, name, rank, tier): Compared(
+            boot, stream, seq, state == "exact" and shards == 1, here, others
+        )
+        for node, name, rank, tier, boot, stream, seq, state, shards, here, others in rows
+    }

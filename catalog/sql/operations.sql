@@ -5,7 +5,7 @@
 -- heard is what the writer says, not the state, which a worker keeps. Small tables.
 SELECT n.id, n.name, n.state, n.last_heard_at, coalesce(n.last_heard_at > now() - interval '6 seconds', false),
        t.tier, t.emulated, t.encrypted, s.id, s.name, s.dp_rank, s.boot, s.stream, s.seq, s.state, s.reason,
-       EXISTS (SELECT FROM catalog_owner o WHERE o.source_id = s.id AND o.tier = t.tier) AS met
+       EXISTS (SELECT FROM catalog_owner o WHERE o.source_id = s.id AND o.tier = t.tier) AS met, n.agent_url
   FROM catalog_node n
   JOIN catalog_nodetier t ON t.node_id = n.id
   JOIN catalog_source s ON s.node_id = n.id
@@ -15,7 +15,7 @@ SELECT n.id, n.name, n.state, n.last_heard_at, coalesce(n.last_heard_at > now() 
 -- name: undeclared
 -- Tiers that a source was once said to have and its node does not declare (any more). Small tables.
 SELECT n.id, n.name, n.state, n.last_heard_at, coalesce(n.last_heard_at > now() - interval '6 seconds', false),
-       o.tier, false, false, s.id, s.name, s.dp_rank, s.boot, s.stream, s.seq, s.state, s.reason, true
+       o.tier, false, false, s.id, s.name, s.dp_rank, s.boot, s.stream, s.seq, s.state, s.reason, true, n.agent_url
   FROM catalog_owner o
   JOIN catalog_source s ON s.id = o.source_id AND s.boot <> ''
   JOIN catalog_node n ON n.id = s.node_id
@@ -46,6 +46,39 @@ SELECT encode(substr(g.keys, 1, 16), 'hex')
   JOIN catalog_keyspace k ON k.digest = x.digest AND k.generation < x.gen
   JOIN catalog_segment g ON g.keyspace = k.id
  LIMIT %s
+
+-- name: samples
+-- A few keys of these namespaces in each place of these tiers, as they lie. Rows may lag. (the primary keys)
+SELECT o.source_id, o.tier, p.keys
+  FROM unnest(%s::bytea[], %s::bigint[]) AS x (digest, gen)
+  JOIN catalog_keyspace k ON k.digest = x.digest AND k.generation < x.gen
+  JOIN catalog_holding h ON h.keyspace = k.id AND h.blocks > 0
+  JOIN catalog_owner o ON o.id = h.owner AND NOT o.retired AND o.tier = ANY(%s)
+ CROSS JOIN LATERAL (
+       SELECT substr(g.keys, 1, 16 * least(a.n, 8)) AS keys
+         FROM catalog_placement a JOIN catalog_segment g ON g.keyspace = a.keyspace AND g.id = a.seg
+        WHERE a.keyspace = k.id AND a.owner = o.id AND a.held IS NULL LIMIT %s) p
+ LIMIT 10000
+
+-- name: samples_forget
+-- Keys that were kept to be looked for go. Index: catalog_step_operation's, or the table's, few rows an operation.
+UPDATE catalog_step SET args = args - 'sample' WHERE operation = ANY(%s) AND args ? 'sample'
+
+-- name: compared
+-- What is believed of these namespaces and of all others in each place of these nodes, and up to where its source was
+-- heard: all as of one commit. (the primary keys, holding's owner)
+SELECT s.node_id, s.name, s.dp_rank, o.tier, s.boot, s.stream, s.seq, s.state,
+       (SELECT count(*) FROM catalog_source t WHERE t.node_id = s.node_id AND t.name = s.name
+                                                AND t.dp_rank = s.dp_rank) AS shards,
+       coalesce(sum(h.blocks) FILTER (WHERE x.digest IS NOT NULL), 0)::bigint,
+       coalesce(sum(h.blocks) FILTER (WHERE x.digest IS NULL), 0)::bigint
+  FROM catalog_source s
+  JOIN catalog_owner o ON o.source_id = s.id AND NOT o.retired
+  LEFT JOIN catalog_holding h ON h.owner = o.id AND h.blocks > 0
+  LEFT JOIN catalog_keyspace k ON k.id = h.keyspace
+  LEFT JOIN unnest(%s::bytea[], %s::bigint[]) AS x (digest, gen) ON x.digest = k.digest AND k.generation < x.gen
+ WHERE s.node_id = ANY(%s)
+ GROUP BY s.id, o.id
 
 -- name: operations_due
 -- Operations that somebody should look at now, the longest waiting first. Index: catalog_operation_due.

@@ -64,7 +64,7 @@ def test_whoever_does_not_see_it_is_passed_over_and_nobody_is_asked_for_ever() -
 def test_who_does_not_answer_is_not_waited_for() -> None:
     world = fleet()
     until_probe(world)
-    world.set(now=world.seen.now + PATIENCE_SECONDS + 1)
+    world.set(now=world.seen.now + PATIENCE_SECONDS + 2)
     assert (world.wishes, probed(world)) == ([], "true")
 
 
