@@ -122,6 +122,7 @@ CONDITIONS: dict[str, tuple[Text, bool]] = {
     "Probed": (_("All places were looked at by another node, where one can"), True),
     "Purged": (_("The directory is empty of it"), True),
     "KeysDestroyed": (_("Its keys are gone"), True),
+    "Unreadable": (_("Nobody can read what lies on nodes that do not answer"), True),
     "Concluded": (_("Concluded"), True),
 }
 """Type → (statement, whether it is good where it is true)."""
@@ -147,6 +148,7 @@ WHY: dict[str, Text] = {
     "not-started": _("nothing was sent yet"),
     "leased": _("some blocks are still being read"),
     "not-verified": _("some were not looked at again"),
+    "not-encrypted": _("some of it is no ciphertext"),
     "not-probed": _("Another node has not looked yet"),
     "deny-window": _("a deny window has to end first"),
     "draining": _("it is being drained: what is there stays readable until then"),
