@@ -3,6 +3,7 @@
 Nothing here is stored. Called by the console's engine and by whoever shows an operation.
 """
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Literal
 
@@ -81,6 +82,7 @@ def conditions(intent: Intent, observed: Observed) -> list[Condition]:
         _erased(intent, observed, found),
         *_looked(found, observed, kind.looks),
         _keys(intent, observed, found),
+        _unreadable(intent, observed, found),
         _concluded(observed),
     ]
 
@@ -120,6 +122,8 @@ def _fenced(intent: Intent, observed: Observed) -> Condition:
 def _unroutable(intent: Intent, observed: Observed) -> Condition:
     if not KINDS[intent.kind].fences:
         return Condition(type="Unroutable", status="true", reason="not-needed")
+    if intent.finer and observed.fenced_at is not None:  # the directory hides the keys; engines may still name them
+        return Condition(type="Unroutable", status="true", reason="directory", since=observed.fenced_at)
     waiting = observed.routers_waiting + observed.gateways_waiting
     if observed.fenced_at is None or waiting:
         told = f"{observed.routers_waiting} routers, {observed.gateways_waiting} gateways"
@@ -159,6 +163,35 @@ def _keys(intent: Intent, observed: Observed, found: list[Standing]) -> Conditio
     if observed.lease_ends_at is not None and observed.lease_ends_at > observed.now:
         return Condition(type="KeysDestroyed", status="false", reason="leases-out", since=observed.lease_ends_at)
     return _count("KeysDestroyed", [one.shredded or one.seen.retired for one in found], found, "not-shredded")
+
+
+def _unreadable(intent: Intent, observed: Observed, found: list[Standing]) -> Condition:
+    """Whether what lies on nodes that do not answer can be read by nobody any more, and since when; each is named.
+
+    Its key has to be destroyed and the node's last lease of it over; what is no ciphertext stays readable.
+    """
+    silent = [one for one in found if not one.asked and not one.clean]
+    if not silent or not KINDS[intent.kind].keys or intent.finer:
+        return Condition(type="Unreadable", status="true", reason="not-needed")
+    at = next((step.at for step in observed.steps if step.kind == "keys" and step.outcome == "done"), None)
+    if not observed.keys_destroyed or at is None:
+        return Condition(type="Unreadable", status="false", reason="not-destroyed")
+    ends: dict[str, float] = {}
+    for one in (one for one in silent if one.seen.encrypted):
+        ends[one.seen.node] = max(ends.get(one.seen.node, 0.0), at, one.seen.lease_end or 0.0)
+    over = {node: since for node, since in ends.items() if since <= observed.now}
+    told = "; ".join(f"{node} since {moment(since)}" for node, since in sorted(over.items()))
+    if len(over) < len(ends):
+        return Condition(type="Unreadable", status="false", reason="leases-out", message=told, since=max(ends.values()))
+    readable = sorted({one.seen.node for one in silent if not one.seen.encrypted and one.seen.blocks})
+    if readable:
+        return Condition(type="Unreadable", status="false", reason="not-encrypted", message=told)
+    return Condition(type="Unreadable", status="true", message=told, since=max(over.values(), default=at))
+
+
+def moment(at: float) -> str:
+    """The time in words that everybody reads alike: RFC 3339 in UTC, whole seconds."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _concluded(observed: Observed) -> Condition:

@@ -106,6 +106,8 @@ class OwnerSeen(msgspec.Struct, frozen=True, kw_only=True):
     reachable: bool = True
     fenced: bool = False  # the node acknowledged the fences of this operation
     gap: bool = False
+    encrypted: bool = False  # it never held anything of a block but ciphertext
+    lease_end: float | None = None  # of the node's last lease of the targets' keys, if it never said that it is over
     retired: bool = False  # the owner is gone with its node's leaving: nothing can be asked of it
     blocks: int = 0
     bytes: int = 0

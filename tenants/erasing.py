@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 from django.db import connections
-from django.db.models import Max, Q, QuerySet
+from django.db.models import Count, Max, Q, QuerySet
 
 from kvconsole.infra.access import FLEET_PLANE
 from kvconsole.infra.rest import Problem, add_codes
@@ -168,6 +168,36 @@ def _read(rows: QuerySet[Namespace]) -> list[Erasable]:
     ]
 
 
+class Retained(msgspec.Struct, frozen=True):
+    """A namespace whose blocks are kept for a time only. `class_named`: "" = it may hold blocks of any class."""
+
+    namespace: UUID
+    digest: bytes
+    min_gen: int
+    tenant_id: UUID
+    tenant: str
+    class_named: str
+    seconds: int
+
+
+def namespaces_retained() -> list[Retained]:
+    """The namespaces for which a tenant said how long blocks of their data class are kept.
+
+    One that may hold blocks of any class keeps them as long as the shortest-lived of them.
+    """
+    rows = Namespace.objects.using(FLEET_PLANE).filter(share_group=None, state="active").exclude(tenant__retention={})
+    columns = ("id", "digest", "min_gen", "tenant_id", "tenant__slug", "data_class", "spec__erasure_scope",
+               "tenant__retention", "tenant__erasure_scope")  # fmt: skip
+    found = []
+    for id_, digest, min_gen, tenant, slug, data_class, made, kept, scope in rows.values_list(*columns):
+        apart = (made or scope) != ERASURE_SCOPES[0]
+        seconds = kept.get(data_class) if apart else min(kept.values())
+        if seconds is not None:
+            name = data_class if apart else ""
+            found.append(Retained(id_, bytes(digest), min_gen, tenant, slug, name, int(seconds)))
+    return found
+
+
 def owned(digests: Collection[bytes], tenant: UUID) -> set[bytes]:
     """Those of these namespaces that are the tenant's, or of a share group that it owns; all, for the platform."""
     rows = Namespace.objects.using(FLEET_PLANE).filter(digest__in=list(digests))
@@ -209,6 +239,21 @@ def epoch_leased_until(epoch: str, now: datetime) -> datetime | None:
     )
     found: datetime | None = leases.aggregate(last=Max("until"))["last"]
     return found
+
+
+def node_leases(*, fences: Sequence[tuple[UUID, int]], seq: int) -> dict[str, datetime]:
+    """Node's id → when its last lease below the fences ends or ended, where it never acknowledged them."""
+    values: dict[str, Any] = {"namespaces": [n for n, _ in fences], "gens": [g for _, g in fences], "seq": seq}
+    with connections[FLEET_PLANE].cursor() as cursor:
+        cursor.execute(named("tenants", "operations.sql")["node_leases"], values)
+        return dict(cursor.fetchall())
+
+
+def leases_of(namespaces: Sequence[UUID], now: datetime) -> list[tuple[UUID, str, int, datetime]]:
+    """(namespace, kind of holder, how many, until when) of the leases of keys that run."""
+    rows = KeyLease.objects.using(FLEET_PLANE).filter(namespace__in=list(namespaces), until__gt=now)
+    found = rows.values_list("namespace_id", "holder_kind").annotate(holders=Count("holder", distinct=True))
+    return list(found.annotate(last=Max("until")).order_by("namespace_id", "holder_kind"))
 
 
 def node_fences() -> dict[str, int]:

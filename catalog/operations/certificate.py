@@ -71,7 +71,7 @@ def copies(seen: Seen, found: Counted, *, unroutable: bool, keys_gone: bool) -> 
             continue
         told = CopyEvidence(
             fenced=seen.operation.fenced_at is not None,
-            unroutable=unroutable,
+            unroutable=unroutable and not seen.intent.finer,
             salt_honoured=(engines.get(place.node) or {}).get("kind") == "reference",
             bypass_possible=(engines.get(place.node) or {}).get("kind") != "reference",
             held=seen.intent.held,
@@ -123,7 +123,7 @@ def certificate_make(
     """The body of the operation's certificate; NotAnswered: its order cannot be shown in the log now."""
     operation, found = seen.operation, counted(seen.operation.id)
     true = {one.type for one in conditions if one.status == "true"}
-    keys_gone = "KeysDestroyed" in true and seen.observed.keys_destroyed
+    keys_gone = keys_over(seen)
     rows = copies(seen, found, unroutable="Unroutable" in true, keys_gone=keys_gone)
     newest = checkpoint_now()
     order = place_of(operation.order_event) if operation.order_event else None
@@ -198,8 +198,19 @@ def certificate_keep(seen: Seen, body: CertificateBody, *, now: datetime) -> boo
 def grades(seen: Seen, *, unroutable: bool) -> dict[int, Graded]:
     """Place → class and flags reached so far, where something of it was answered."""
     found = counted(seen.operation.id)
-    rows = copies(seen, found, unroutable=unroutable, keys_gone=False)
-    return {row.owner: Graded(Erasure(row.cls), tuple(row.flags)) for row in rows if row.owner in found}
+    gone = keys_over(seen)
+    rows = copies(seen, found, unroutable=unroutable, keys_gone=gone)
+    known = [row for row in rows if row.owner in found or (gone and row.evidence.encrypted)]
+    return {row.owner: Graded(Erasure(row.cls), tuple(row.flags)) for row in known}
+
+
+def keys_over(seen: Seen) -> bool:
+    """Whether nobody can use the generations' keys any more: they are destroyed, and every lease of them is over.
+
+    This also reaches a node that is off.
+    """
+    end = seen.observed.lease_ends_at
+    return seen.observed.keys_destroyed and (end is None or end <= seen.observed.now)
 
 
 def _selector(said: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from django.utils.module_loading import import_string
 
 from audit.proving import is_signed
 from catalog import operation_owners as owners
-from catalog.models import Operation, OperationTarget, Step
+from catalog.models import Operation, OperationTarget, Plan, Step
 from catalog.operation_plans import finer, holds_on
 from catalog.operation_reach import target_of, targets_of
 from catalog.operation_starting import WAITS
@@ -23,7 +23,7 @@ from kvconsole.infra.access import FLEET_PLANE
 from kvcore.plan_kinds import KINDS
 from kvcore.plan_steps import Intent, Observed, OwnerSeen, StepSeen
 from kvcore.plans import Selector
-from tenants.erasing import keys_out, node_fences
+from tenants.erasing import keys_out, node_fences, node_leases
 
 ORDER_GENERATION = 1
 """Steps belong to the order, which is given once: a change of mind makes no new ones of what was done."""
@@ -115,15 +115,26 @@ def _observed(
     acknowledged: dict[str, int],
     now: datetime,
 ) -> Observed:
-    fences = [(t.namespace, t.min_gen) for t in targets if t.namespace]
-    believed = owners.held([(bytes(t.digest), t.min_gen) for t in targets])
+    whole = [t for t in targets if not t.keys_hash]  # what is finer raises no fence of a generation
+    fences = [(t.namespace, t.min_gen) for t in whole if t.namespace]
+    believed = owners.held([(bytes(t.digest), t.min_gen) for t in whole])
+    keyed = _keyed(operation, rows) if len(whole) < len(targets) else {}
     out = keys_out(fences=fences, seq=operation.fence_seq, now=now) if fences else None
-    behind = import_string(settings.ROUTERS_BEHIND)(seq=operation.fence_seq, now=now) if targets else 0
+    behind = import_string(settings.ROUTERS_BEHIND)(seq=operation.fence_seq, now=now) if whole else 0
     at_first = _at_first(rows)
+    off = bool(fences) and any(not place.reachable for place in places.values())
+    leases = node_leases(fences=fences, seq=operation.fence_seq) if off else {}
     return Observed(
         now=now.timestamp(),
         owners=tuple(
-            _owner(place, believed, acknowledged.get(str(place.node), -1) >= operation.fence_seq, at_first)
+            _owner(
+                place,
+                believed,
+                acknowledged.get(str(place.node), -1) >= operation.fence_seq,
+                at_first,
+                _at(leases.get(str(place.node))),
+                keyed.get(place.owner),
+            )
             for place in places.values()
         ),
         steps=tuple(step_seen(row) for row in rows),
@@ -139,6 +150,17 @@ def _observed(
     )
 
 
+def _keyed(operation: Operation, rows: Sequence[Step]) -> dict[int, owners.Held]:
+    """Place → what the plan saw there of the keys, until the writer has dropped what receipts cover.
+
+    What is there now of some keys would cost a look at each of them, and what was made anew since is none of it.
+    """
+    body = Plan.objects.using(FLEET_PLANE).filter(id=operation.plan).values_list("body", flat=True).first() or {}
+    dropped = {row.owner for row in rows if row.kind == "purge" and row.state == "done"}
+    cells = [cell for cell in body.get("cells", ()) if cell["owner"] not in dropped]
+    return {cell["owner"]: owners.Held(cell["blocks"], cell["bytes"]) for cell in cells}
+
+
 def _at_first(rows: Sequence[Step]) -> dict[int, int]:
     """Place → bytes that were believed there when its first step was made."""
     found: dict[int, int] = {}
@@ -152,8 +174,11 @@ def _owner(
     believed: dict[bytes, dict[tuple[int, str], owners.Held]],
     fenced: bool,
     at_first: dict[int, int],
+    lease_end: float | None,
+    keyed: owners.Held | None,
 ) -> OwnerSeen:
     here = [by[place.source_id, place.tier] for by in believed.values() if (place.source_id, place.tier) in by]
+    here += [keyed] if keyed else []
     return OwnerSeen(
         owner=place.owner,
         node=place.node_name,
@@ -167,6 +192,8 @@ def _owner(
         reachable=place.reachable,
         fenced=fenced,
         gap=place.gap,
+        encrypted=place.encrypted,
+        lease_end=lease_end,
         retired=place.retired,
         blocks=sum(one.blocks for one in here),
         bytes=sum(one.bytes for one in here),

@@ -40,6 +40,17 @@ SELECT max(l.until) FROM tenants_keylease l
    AND NOT EXISTS (SELECT FROM tenants_fenceack a
                     WHERE a.holder_kind = l.holder_kind AND a.holder = l.holder AND a.seq >= %(seq)s)
 
+-- name: node_leases
+-- When each node's last lease of these generations' keys ends or ended, of nodes that never said that they applied the
+-- fence. Index: namespace.
+SELECT l.holder, max(l.until) FROM tenants_keylease l
+  JOIN unnest(%(namespaces)s::uuid[], %(gens)s::bigint[]) AS t (namespace, min_gen)
+    ON l.namespace_id = t.namespace AND l.generation < t.min_gen
+ WHERE l.holder_kind = 'node'
+   AND NOT EXISTS (SELECT FROM tenants_fenceack a
+                    WHERE a.holder_kind = 'node' AND a.holder = l.holder AND a.seq >= %(seq)s)
+ GROUP BY l.holder
+
 -- name: fence_acks
 -- How far each node is.
 SELECT holder, seq FROM tenants_fenceack WHERE holder_kind = 'node'

@@ -15,7 +15,7 @@ from kvcore.plan_state import (
     operation_state,
     progress,
 )
-from kvcore.plan_steps import FINALIZERS, Intent, Observed
+from kvcore.plan_steps import FINALIZERS, Intent, Observed, StepSeen
 from tests.kvcore.world import World, intent, owner
 
 
@@ -141,9 +141,12 @@ def test_finalizers_of_kinds() -> None:
     assert finalizers(intent()) == FINALIZERS == ("catalog", "routing", "keys")
     assert finalizers(intent(finer=True)) == ("catalog", "routing")
     assert finalizers(intent(kind="quota_trim")) == ("catalog",)
-    world = World([], intent(kind="quota_trim"))
-    world.set(fenced_at=None)
+    world = World([], intent(kind="quota_trim", waits="deny-window"))
     assert of(world, "Unroutable").reason == "not-needed"
+    assert (of(world, "Fenced").status, of(world, "Fenced").reason) == ("true", "not-needed")
+    world.set(fenced_at=None)
+    assert (of(world, "Fenced").status, of(world, "Fenced").reason) == ("false", "deny-window")
+    assert operation_state(conditions(world.intent, world.seen)) == "planned"
 
 
 def shown(found: Progress) -> list[tuple[str, int, int]]:
@@ -186,3 +189,26 @@ def test_done_is_never_said_before_all_is_verified(answers: list[str], silent: b
         if "catalog" not in finalizers_left(world.intent, world.seen):
             assert verified
         assert state(world) in (State.FENCED, State.ERASING, State.VERIFYING)
+
+
+def test_what_lies_on_a_node_that_is_off_is_unreadable_once_its_lease_is_over_and_not_before() -> None:
+    off = owner(1, "ssd", reachable=False, encrypted=True, lease_end=300.0)
+    world = World([off, owner(2)], intent(crypto_erase=True))
+    told = lambda: next(c for c in conditions(world.intent, world.seen) if c.type == "Unreadable")  # noqa: E731
+    assert (told().status, told().reason) == ("false", "not-destroyed")
+    world.run()
+    keys = StepSeen(step="k", kind="keys", owner=0, boot="", outcome="done", at=20.0)
+    world.set(steps=(*world.seen.steps, keys), now=299.0)
+    assert (told().status, told().reason, told().since) == ("false", "leases-out", 300.0)
+    world.set(now=301.0)
+    assert (told().status, told().message) == ("true", "node-1 since 1970-01-01T00:05:00Z")
+    assert finalizers_left(world.intent, world.seen), "the node has to come back all the same"
+    world.change(1, lease_end=None)
+    assert told().message == "node-1 since 1970-01-01T00:00:20Z", "it applied the fence and dropped the key"
+    world.change(1, encrypted=False)
+    assert (told().status, told().reason) == ("false", "not-encrypted")
+
+
+def test_where_everybody_answers_nothing_has_to_be_unreadable() -> None:
+    world = World([owner(1, "ssd", encrypted=True)])
+    assert next(c for c in conditions(world.intent, world.seen) if c.type == "Unreadable").reason == "not-needed"
