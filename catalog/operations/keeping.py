@@ -19,8 +19,8 @@ from django.db import DatabaseError, close_old_connections, connections
 from catalog.holds import holds_sweep
 from catalog.operations.engine import operations_due, reconcile
 from catalog.operations.supplements import supplements_due
-from catalog.rules.due import rules_due
 from catalog.restoring import fences_compare
+from catalog.rules.due import rules_due
 
 LOOK_SECONDS = 0.25
 LATE_SECONDS = 0.5
