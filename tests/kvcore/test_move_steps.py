@@ -233,7 +233,8 @@ def test_any_history_ends_and_releases_only_what_was_heard(seed):
         for wish in found:
             if wish.kind == "release":
                 pair = wish.args["pair"]
-                takes = [s for s in world.rows.values() if s.took and s.kind == "take" and s.offer == wish.args["offer"]]
+                mine = [s for s in world.rows.values() if s.kind == "take" and s.offer == wish.args["offer"]]
+                takes = [s for s in mine if s.took]
                 to = next(r.target for r in world.intent.routes if pair_number(r) == pair)
                 assert any(world.places[to].seq >= take.position_seq for take in takes)
             if rng.random() < 0.6:
