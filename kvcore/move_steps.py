@@ -18,7 +18,7 @@ from kvcore.plan_steps import MOST_WAIT_SECONDS, WAIT_SECONDS, StepWish, step_id
 KINDS = ("migration", "drain", "prefetch")
 AGAIN = frozenset(
     {"source-unreachable", "tier-down", "lease-over", "offer-unknown", "blocks-leased", "transfer-session", "gone",
-     "erasing", "moving", "agent-error", "too-many-left", "readback-unclean"}
+     "erasing", "moving", "tenant-mismatch", "agent-error", "too-many-left", "readback-unclean"}
 )  # fmt: skip
 """Codes of what may be different the next time."""
 ROUNDS_MOST = 8

@@ -66,7 +66,9 @@ class Agent:
         self.orders = Orders(self.media, self.ring, self.engine, self.journal)
         prober = Prober(self.config, self.media.remote, time.time)
         private_key = bytes.fromhex(home.read_secret(KEY_FILE).decode().strip())
-        self.desk = Desk(self.media, self.ring, node=self.config.node, private_key=private_key)
+        self.desk = Desk(
+            self.media, self.ring, node=self.config.node, private_key=private_key, hurry=self.keeper.hurry
+        )  # fmt: skip
         self.orders.transfers = self.desk
         self.executor = Executor(
             node=self.config.node, boot=self.boot, private_key=private_key,

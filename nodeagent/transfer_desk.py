@@ -48,13 +48,20 @@ class Desk:
 
     def __init__(
         self, media: Media, ring: KeyRing, *, node: str, private_key: bytes, clock: Callable[[], float] = time.time,
-        dialled: Callable[[str], httpx.Client] | None = None,
+        dialled: Callable[[str], httpx.Client] | None = None, hurry: Callable[[], object] = lambda: None,
     ) -> None:  # fmt: skip
+        """The desk of one agent.
+
+        Args:
+            dialled: a client for an address.
+            hurry: asks for leases soon.
+        """
         self._media, self._ring, self._node = media, ring, node
         self._pool = media.pool
         self._key = Ed25519PrivateKey.from_private_bytes(private_key)
         self.offers = Offers(media.pool, node=node, key=self._key, clock=clock)
         self.staging, self.credits, self.pace = Staging(), Credits(), Pace()
+        self._hurry = hurry
         self._client = dialled or (lambda url: transfer_client())
 
     @property
@@ -96,6 +103,7 @@ class Desk:
         taking = Taking(
             self._pool, self._ring, command, args, tier, targets, job,
             staging=self.staging, credit=self.credits, pace=self.pace, offered=self.offers.holds,
+            hurry=self._hurry,
         )  # fmt: skip
         if args.party.node == self._node:
             return taking.run(lambda party, offer: _Inside(self.offers, offer))

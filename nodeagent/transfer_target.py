@@ -45,6 +45,9 @@ CUT_PATIENCE_SECONDS, CUT_WAIT_SECONDS = 15.0, 0.2
 """How long a step goes on without a source that answers, and between two tries."""
 
 
+LEASE_PATIENCE_SECONDS, LEASE_WAIT_SECONDS = 5.0, 0.1
+
+
 class Source(Protocol):
     """One connection to who offers: over the network, or to another source of this node."""
 
@@ -76,10 +79,12 @@ class Taking:
     def __init__(
         self, pool: Pool, ring: KeyRing, command: Command, args: MoveArgs, tier: Tier, targets: Targets, job: Job,
         *, staging: Staging, credit: Credits, pace: Pace, offered: Callable[[Run], bool],
+        hurry: Callable[[], object],
     ) -> None:  # fmt: skip
         self._pool, self._ring, self._job, self._args, self._tier = pool, ring, job, args, tier
         self._step, self._targets, self._staging = command.step, targets, staging
         self._credits, self._pace, self._offered = credit, pace, offered
+        self._hurry = hurry
         self._store = pool.tiers[tier]
         self._local = args.party is not None and args.party.node == command.node
         self.settled: set[int] = set()
@@ -131,6 +136,7 @@ class Taking:
             self._manifest = manifest
         todo = [m for m in self._manifest if m.version not in self.settled]
         left = sum(m.size_bytes for m in todo)
+        self._await_leases(todo)
         todo = self._checked(todo)
         while todo:
             self._job.check()
@@ -164,6 +170,14 @@ class Taking:
             self._job.sleep(wait)
 
     # What is accepted
+
+    def _await_leases(self, todo: list[RunMeta]) -> None:
+        """Keys of what was never here have to be asked for first; for a moment they are waited for."""
+        spaces = {(m.ns, m.gen) for m in todo if not self._ring.fenced(m.ns, m.gen)}
+        patience = time.monotonic() + LEASE_PATIENCE_SECONDS
+        while spaces - {(x.ns, x.gen) for x in self._ring.live()} and time.monotonic() < patience:
+            self._hurry()
+            self._job.sleep(LEASE_WAIT_SECONDS)
 
     def _checked(self, todo: list[RunMeta]) -> list[RunMeta]:
         """Those that may come here at all; the others are refused before a byte of them is fetched."""

@@ -32,6 +32,7 @@ def network():
 @pytest.fixture
 def pair(tmp_path, network, monkeypatch):
     monkeypatch.setattr(transfer_target, "CUT_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(transfer_target, "LEASE_PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(transfer_target, "CUT_PATIENCE_SECONDS", 0.3)
     monkeypatch.setattr(transfer_source, "PATIENCE_SECONDS", 0.1)
     monkeypatch.setattr(transfer_local, "PATIENCE_SECONDS", 0.1)
@@ -302,6 +303,30 @@ def test_the_target_takes_only_what_is_its_to_take(pair, case, code):
     done, _ = take(a, D, b, D, step, *targets, **more)
     assert (done.outcome, done.code) == ("partial", code)
     assert b.all(D) == set()
+
+
+def test_keys_of_what_was_never_here_are_asked_for(pair, monkeypatch):
+    a, b = pair
+    key = a.lease()
+    fill(a, [key], 10)
+    _, step = offer(a, D, b, D, everything(key))
+    b.desk._hurry = lambda: b.lease_of(key)
+    done, _ = take(a, D, b, D, step, everything(key), tenants={key.ns.hex(): key.tenant})
+    assert (done.outcome, b.all(D)) == ("done", a.all(D))
+
+
+def test_what_is_on_its_way_to_another_is_not_counted_as_here(pair):
+    a, b = pair
+    key = filled(a, b)
+    _, step = offer(a, D, b, D, everything(key))
+    take(a, D, b, D, step, everything(key))
+    _, back = offer(b, D, a, D, everything(key))
+    done, detail = take(b, D, a, D, back, everything(key))
+    assert (done.outcome, done.code, detail.blocks) == ("partial", "moving", 0)
+    assert release(a, D, step, everything(key)).outcome == "done"
+    release(b, D, back, everything(key), left=detail.left)
+    assert (a.all(D), len(b.all(D)) > 30) == (set(), True)
+    check(b)
 
 
 def test_pinned_blocks_are_neither_moved_nor_offered(pair):
