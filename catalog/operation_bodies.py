@@ -74,13 +74,6 @@ class DeletionIn(Strict):
     )
 
 
-class SessionHintIn(Strict):
-    """Body of POST /sessions/{id}/hints. `tenant`: of callers of the fleet; a tenant's own callers mean their own."""
-
-    event = serializers.ChoiceField(["end"])
-    tenant = serializers.RegexField(PLACE, max_length=63, required=False)
-
-
 class ThrottleIn(Strict):
     """Body of PATCH /operations/{id}."""
 

@@ -4,6 +4,7 @@ Whoever starts an operation asks here: people are refused, rules wait, and what 
 unless it was asked to pass. What runs already goes on. Called by REST, by requests and by the engine.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 from uuid import UUID
 
@@ -71,9 +72,13 @@ def window_remove(*, window_id: UUID, actor: Principal) -> None:
         DenyWindow.objects.filter(tenant_id=window.tenant_id, id=window.id).delete()
 
 
-def denied(tenant_id: UUID, risk: str, now: datetime) -> datetime | None:
-    """Until when nothing of this risk starts for the tenant, or for the fleet; None = it may start."""
-    rows = DenyWindow.objects.using(FLEET_PLANE).filter(tenant_id__in={tenant_id, PLATFORM})
+def denied(tenant_id: UUID, risk: str, now: datetime, *, only: Iterable[DenyWindow] | None = None) -> datetime | None:
+    """Until when nothing of this risk starts for the tenant, or for the fleet; None = it may start.
+
+    `only`: by these windows.
+    """
+    known = DenyWindow.objects.using(FLEET_PLANE).filter(tenant_id__in={tenant_id, PLATFORM})
+    rows = known if only is None else only
     windows = [Window(cron=row.cron, minutes=row.minutes, from_risk=row.from_risk) for row in rows]
     return denied_until(windows, str(risk), now)
 

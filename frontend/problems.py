@@ -164,6 +164,8 @@ PROBLEMS: dict[str, Problem] = {
     "plan-drifted": Problem(_("What the plan reaches has changed too much since"), NOT_STARTED, CHANGED),
     "confirm-phrase-wrong": Problem(_("What was typed is not what the plan asks for"), NOT_STARTED, CHANGED),
     "reason-needed": Problem(_("It must be said why"), NOT_STARTED, CHANGED),
+    "deny-window": Problem(_("Nothing of this risk starts now"), NOT_STARTED, LATER),
+    "targets-foreign": Problem(_("What it reaches is another tenant's"), NOT_STARTED, NONE),
     "operation-over": Problem(_("The operation has ended"), REQUEST, NONE),
     "no-slack": Problem(_("There is not enough time before it is needed"), REQUEST, NONE),
     "no-route": Problem(_("There is no place that this could go to"), REQUEST, CHANGED),

@@ -24,6 +24,7 @@ API = (
     "catalog.api_operations",
     "catalog.api_holds",
     "catalog.api_moves",
+    "catalog.api_windows",
     "catalog.map_api",
     "routing.api_v1",
 )

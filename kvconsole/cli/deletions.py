@@ -77,11 +77,12 @@ def delete_apply(
     reason: str | None = None, phrase: Annotated[str | None, typer.Option(help="What the plan asks to type")] = None,
     grace_seconds: Annotated[float | None, typer.Option(help="Between fence and erasing")] = None,
     throttle: Annotated[int | None, typer.Option(help="Bytes a second and node")] = None,
+    pass_windows: Annotated[bool, typer.Option(help="In a deny window too; a second person must agree")] = False,
     validate_only: Rehearse = False,
 ) -> None:  # fmt: skip
     """Start a plan: what it reaches is fenced at once, and then erased."""
     body = given(plan_id=plan, plan_hash=hash_, reason=reason, confirm_phrase=phrase, grace_seconds=grace_seconds,
-                 throttle=throttle)  # fmt: skip
+                 throttle=throttle, pass_windows=pass_windows or None)  # fmt: skip
     post(context, "/deletions", body, validate_only)
 
 
