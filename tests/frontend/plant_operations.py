@@ -55,7 +55,7 @@ def cells(nodes: dict[str, UUID], blocks: int) -> tuple[Cell, ...]:
 
 def plan(
     cx: psycopg.Connection, nodes: dict[str, UUID], now: datetime, *, by: str = SOMEBODY, wide: bool = False,
-    old: bool = False, **options: object,
+    old: bool = False, kind: str = "deletion", **options: object,
 ) -> UUID:  # fmt: skip
     """A plan of a label of acme-code, or of the whole tenant, with all that can stand in its way."""
     selector = Selector(tenant="acme-code", **({} if wide else {"label": "contracts"}))
@@ -71,7 +71,7 @@ def plan(
     }
     frozen = plan_freeze(
         PlanInput(
-            kind="deletion", selector=selector, targets=(mine, shared), requester=Requester(ref=by),
+            kind=kind, selector=selector, targets=(mine, shared), requester=Requester(ref=by),
             options=Options(**options), totals={tier: 2**40 for tier in TIERS},
             sample=tuple(hashlib.sha256(bytes([n])).hexdigest()[:32] for n in range(100)), **blockers,
         ),
@@ -79,7 +79,7 @@ def plan(
     )  # fmt: skip
     pk = uuid7()
     put(
-        cx, Plan, id=pk, tenant_id=tenant_of(cx), requested_by=by, selector=msgspec.to_builtins(selector),
+        cx, Plan, id=pk, kind=kind, tenant_id=tenant_of(cx), requested_by=by, selector=msgspec.to_builtins(selector),
         options=msgspec.to_builtins(frozen.options), body=json.loads(msgspec.json.encode(plan_to_json(frozen))),
         plan_hash=bytes.fromhex(frozen.plan_hash), risk=frozen.risk, created_at=now,
         expires_at=datetime.fromtimestamp(frozen.expires_at, UTC),
@@ -109,6 +109,15 @@ def operation(cx: psycopg.Connection, now: datetime, **given: object) -> UUID:
         put(cx, OperationTarget, operation=pk, tenant_id=tenant_of(cx), digest=hashlib.sha256(pk.bytes).digest(),
             min_gen=2, fence_seq=1)  # fmt: skip
     return pk
+
+
+def logged(cx: psycopg.Connection) -> int:
+    """An event that stands under the signed head, by its number; there is no such event."""
+    number = 9_000_000_000
+    cx.execute("INSERT INTO audit_leaf (idx, event, time_us, hash, data) VALUES (41, %s, 1, %s, %s)"
+               " ON CONFLICT DO NOTHING", (number, bytes(32), bytes(148)))  # fmt: skip
+    cx.execute("UPDATE audit_signing SET size = greatest(size, 42), signed_at = now(), signer = 'ok'")
+    return number
 
 
 def receipt(node: UUID, step: UUID, kind: str, tier: str, blocks: int, at: float) -> Signed:
@@ -218,7 +227,8 @@ def operations(dsn: str, by: str = SOMEBODY) -> dict[str, UUID]:
         nodes = dict(cx.execute("SELECT name, id FROM catalog_node ORDER BY name").fetchall())
         made |= {"plan": plan(cx, nodes, now, by=by), "plan-R2": plan(cx, nodes, now, by=by, wide=True),
                  "plan-R3": plan(cx, nodes, now, by=by, crypto_erase=True),
-                 "plan-old": plan(cx, nodes, now, by=by, old=True)}  # fmt: skip
+                 "plan-old": plan(cx, nodes, now, by=by, old=True),
+                 "plan-epoch": plan(cx, nodes, now, by=by, wide=True, kind="epoch")}  # fmt: skip
         ended = {"finalizers": [], "concluded_at": now}
         made["waiting"] = operation(cx, now, fenced_at=None, needs_approval=True, risk="R3", finalizers=["catalog"])
         what = {"kind": "deletion", "selector": {"tenant": "acme-code", "label": "contracts"}, "reason": "Art. 17",
@@ -228,9 +238,10 @@ def operations(dsn: str, by: str = SOMEBODY) -> dict[str, UUID]:
         made["own"] = approval(cx, now, "operation", str(uuid7()), what, by)
         cx.execute("UPDATE catalog_operation SET approval = %s WHERE id = %s", (made["approval"], made["waiting"]))
         made["fenced"] = operation(cx, now, grace_until=now + FAR, finalizers=["catalog", "keys"], throttle=64 << 20)
-        made["erasing"] = operation(cx, now, finalizers=["catalog", "keys"], reason="Art. 17 DSGVO")
+        order = logged(cx)
+        made["erasing"] = operation(cx, now, finalizers=["catalog", "keys"], reason="Art. 17", order_event=order)
         made["receipt"] = steps(cx, made["erasing"], nodes, now, {"erase": "done", "verify": "waiting"})
-        made["paused"] = operation(cx, now, finalizers=["catalog"], paused=True)
+        made["paused"] = operation(cx, now, finalizers=["catalog"], paused=True, order_event=order)
         steps(cx, made["paused"], nodes, now, {"erase": "done"})
         for outcome in ("stopped", "denied", "expired", "failed"):
             more = {"stopped_at": now} if outcome == "stopped" else {"fenced_at": None}

@@ -31,14 +31,17 @@ TWINS = {
     "page-audit-retention-new": {("audit-retentions", "POST")},
     "page-audit-retention-approve": {("approval-approve", "POST")},
     "page-audit-retention-deny": {("approval-deny", "POST")},
+    "page-plan-confirm": {DELETIONS, SUBJECT},
+    "page-plan-retire": {DELETIONS, ("epoch-retire", "POST")},
+    "page-operation-stop": {("operation-stop", "POST")},
+    "page-approval-approve": {("approval-approve", "POST")},
+    "page-approval-deny": {("approval-deny", "POST")},
+    "page-hold-new": {("holds", "POST")},
+    "page-hold-release": {("hold-release", "POST")},
 }
-OPERATIONS = {
-    *(DELETIONS, SUBJECT, ("epoch-retire", "POST"), ("operation-stop", "POST")),
-    *(("holds", "POST"), ("hold-release", "POST")),
-}
-"""Deletions, the end of epochs and holds are asked for by REST or `kvc delete`: they have no pages yet."""
-NO_PAGE = {("nodes-api", "POST"), ("audit-epochs", "POST")} | OPERATIONS
-"""Nodes are made by programs, or on the server (`manage.py node_create`); that a log ends is asked by REST or `kvc`."""
+NO_PAGE = {("nodes-api", "POST"), ("audit-epochs", "POST"), ("deny-window", "DELETE")}
+"""Nodes are made by programs, or on the server (`manage.py node_create`); that a log ends and that a window goes is
+asked by REST or `kvc`."""
 OWN_ACCOUNT = "account:manage"
 """Pages of one's own account have no API: it is for people in browsers alone."""
 
