@@ -10,6 +10,7 @@ from celery import shared_task  # type: ignore[import-untyped]
 
 from catalog import epochs, fleet, holds, operation_starting, refused
 from catalog.operations import engine, supplements
+from catalog.rules import due
 
 HOLDER = f"{socket.gethostname()}/{os.getpid()}"
 
@@ -69,6 +70,12 @@ def operation_decided(operation: str) -> None:
 def hold_decided(hold: str) -> None:
     """What was decided on the hold, or on its release, is in force."""
     holds.decision_apply(hold_id=UUID(hold.partition("/")[0]), now=datetime.now(UTC))
+
+
+@shared_task(name="catalog.rules_due")  # type: ignore[untyped-decorator]
+def rules_due() -> None:
+    """What rules ask for is under way."""
+    due.rules_due(now=datetime.now(UTC))
 
 
 @shared_task(name="catalog.operations_sweep")  # type: ignore[untyped-decorator]

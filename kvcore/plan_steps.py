@@ -7,7 +7,7 @@ Called by the console's engine, which dispatches, and by `kvcore.plan_state`, wh
 """
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 from uuid import UUID
 
@@ -265,11 +265,11 @@ def steps(intent: Intent, observed: Observed) -> list[StepWish]:
         return _fences(_goals(intent), found) if fences else []
     goals, shreds = _goals(intent), kind.keys and not intent.finer
     wishes: list[StepWish] = []
-    busy = {one.seen.node for one in found if one.asked and not one.erased}
+    busy = Counter(one.seen.node for one in found if one.asked and not one.erased)
     for one in found:
         asked = one.asked
         if asked and not one.erased:
-            wishes.append(_erase(goals, observed, one))
+            wishes.append(_erase(goals, observed, one, busy[one.seen.node]))
         elif asked and not one.clean and one.seen.node not in busy:
             wishes.append(_wish(goals, one, "verify", not_before=_later(one, "verify")))
         if other := prober(one, observed):
@@ -307,14 +307,14 @@ def _fences(goals: _Goals, found: list[Standing]) -> list[StepWish]:
     return [_wish(goals, one, "fence") for one in first.values()]
 
 
-def _erase(goals: _Goals, observed: Observed, one: Standing) -> StepWish:
-    """Leased blocks are waited for until the deadline, then their leases are broken."""
+def _erase(goals: _Goals, observed: Observed, one: Standing, sharing: int) -> StepWish:
+    """Leased blocks are waited for until the deadline, then their leases are broken. `sharing` owners share a rate."""
     deadline = goals.intent.deadline
     later = _later(one, "erase")
     if one.leased is not None:
         until = max(later, one.leased.leased_until or 0.0)
         later = min(until, deadline) if deadline else until
-    return _wish(goals, one, "erase", not_before=later, force=0 < deadline <= observed.now)
+    return _wish(goals, one, "erase", not_before=later, force=0 < deadline <= observed.now, sharing=sharing)
 
 
 def _later(one: Standing, kind: str) -> float:
@@ -332,8 +332,9 @@ def _later(one: Standing, kind: str) -> float:
 
 
 def _wish(
-    goals: _Goals, one: Standing, kind: str, *, not_before: float = 0.0, force: bool = False, node: str = ""
-) -> StepWish:
+    goals: _Goals, one: Standing, kind: str, *, not_before: float = 0.0, force: bool = False, node: str = "",
+    sharing: int = 1,
+) -> StepWish:  # fmt: skip
     intent, seen, attempt = goals.intent, one.seen, len(one.ended[kind])
     args: dict[str, Any] = msgspec.to_builtins(
         EraseArgs(
@@ -346,7 +347,7 @@ def _wish(
             targets=[],
             force=force,
             deadline=intent.deadline,
-            rate_bytes_per_s=intent.rate_bytes_per_s,
+            rate_bytes_per_s=intent.rate_bytes_per_s and max(1, intent.rate_bytes_per_s // sharing),
             fencing=KINDS[intent.kind].fences and not intent.finer,
         )
     )

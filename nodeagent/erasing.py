@@ -161,15 +161,11 @@ class Erasing:
             erased += size
             self._done += size
             self._job.tell(self._done, self._total)
-            self._job.sleep(self._pause(size, time.monotonic() - began))
+            self._job.pace(size, began, BREATH_SECONDS)
         return bool(erased)
 
-    def _pause(self, size: int, took: float) -> float:
-        rate = self._args.rate_bytes_per_s
-        return max(BREATH_SECONDS, size / rate - took) if rate else BREATH_SECONDS
-
     def _slices(self, runs: Sequence[Run]) -> Iterator[list[Run]]:
-        rate, part, size = self._args.rate_bytes_per_s, list[Run](), 0
+        rate, part, size = self._job.rate, list[Run](), 0
         most = SLICE_BYTES if self._slots is not None else SLICE_RUNS * SLICE_BYTES
         most = min(most, int(rate * RATE_SECONDS)) if rate else most
         for run in runs:

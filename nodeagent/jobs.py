@@ -5,10 +5,14 @@ pauses or stops an operation has only to be silent. Used by `executor`; `erasing
 """
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kvcore.messages import Command
+
+RENEWED_SECONDS = 0.25
+"""A new rate takes hold within that."""
 
 
 class Stopped(Exception):
@@ -38,6 +42,8 @@ class Job:
 
     def __init__(self, command: Command, clock: Callable[[], float]) -> None:
         self.command, self.until, self._clock = command, command.expires_at, clock
+        self.rate = _rate(command)
+        """Bytes a second, as the newest command has it; None = as fast as it goes."""
         self.done_bytes = self.total_bytes = 0
         self.result: Done | None = None
         """What it came to, until its receipt is durable."""
@@ -52,8 +58,8 @@ class Job:
         return Running(self.command.step, self.done_bytes, self.total_bytes)
 
     def renew(self, command: Command) -> None:
-        """The same step was ordered again."""
-        self.until = max(self.until, command.expires_at)
+        """The same step was ordered again, maybe at another rate."""
+        self.until, self.rate = max(self.until, command.expires_at), _rate(command)
 
     def stop(self) -> None:
         """It ends at its next look."""
@@ -77,6 +83,23 @@ class Job:
         self._stopping.wait(seconds)
         self.check()
 
+    def pace(self, size: int, began: float, least: float) -> None:
+        """Lets others go on until these bytes, begun at `began` (monotonic), have taken as long as the rate asks.
+
+        A rate that changes meanwhile counts at once. At least `least` seconds.
+
+        Raises:
+            Stopped: the job is not wanted any more.
+        """
+        self.sleep(least)
+        while (rate := self.rate) and (left := began + size / rate - time.monotonic()) > 0:
+            self.sleep(min(left, RENEWED_SECONDS))
+
     def tell(self, done_bytes: int, total_bytes: int) -> None:
         """How far it is."""
         self.done_bytes, self.total_bytes = done_bytes, total_bytes
+
+
+def _rate(command: Command) -> int | None:
+    rate = command.args.get("rate_bytes_per_s")
+    return rate if isinstance(rate, int) and rate > 0 else None

@@ -202,6 +202,16 @@ def test_a_trim_leaves_what_is_in_use() -> None:
     assert [kind for kind, _ in bad.kinds()] == ["erase"]
 
 
+def test_a_rate_is_shared_by_the_owners_of_a_node_that_are_still_at_work() -> None:
+    world = World(
+        [owner(1, node="a"), owner(2, node="a"), owner(3, node="b")], intent(rate_bytes_per_s=101)
+    )  # fmt: skip
+    assert [w.args["rate_bytes_per_s"] for w in world.wishes] == [50, 50, 101]
+    world.answer(world.wishes[0])
+    assert [w.args["rate_bytes_per_s"] for w in world.wishes if w.kind == "erase"] == [101, 101]
+    assert World([owner(1)], intent()).wishes[0].args["rate_bytes_per_s"] is None
+
+
 def test_arguments_are_those_of_the_command() -> None:
     world = World([owner(1, "ssd")], intent(rate_bytes_per_s=5))
     (wish,) = world.wishes
