@@ -5,19 +5,23 @@ chooses whether the rest of their namespaces goes too. Called by `operation_requ
 when it is started.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from catalog import operation_owners as owners
 from catalog.models import Hold
+from catalog.operation_blockers import hits_a_day, leases_on, pins_on, transfers_on
+from catalog.operation_blocks import Meant, blocks_meant
 from kvconsole.infra.access import Principal
 from kvconsole.infra.rest import Problem, add_codes
 from kvconsole.infra.sql import PLATFORM
 from kvcore.plans import SAMPLE, Blocker, Cell, Options, PlanInput, Requester, Selector, Target
+from kvcore.targets import KEY
 from tenants.erasing import Erasable, namespaces_selected
 
 add_codes(
@@ -81,7 +85,7 @@ def plan_input(*, kind: str, selector: Selector, options: Options, actor: Princi
     """All that a plan of this selector is made of, as it is now.
 
     Raises:
-        Problem: as `namespaces_of`; collateral-needed or selector-unsupported: of finer selectors.
+        Problem: as `namespaces_of`; of finer selectors collateral-needed, catalog-behind.
     """
     if finer(selector):
         if not options.collateral:
@@ -90,25 +94,57 @@ def plan_input(*, kind: str, selector: Selector, options: Options, actor: Princi
                 "prefix and older_than mean a part of a namespace: say collateral none (only these blocks go) or"
                 " namespace (the whole namespace goes).",
             )
-        if options.collateral == "none":
-            raise Problem(
-                "selector-unsupported", "Blocks of a namespace cannot go alone yet: use collateral namespace."
-            )
+        _require_past(selector, now)
     rows = namespaces_of(selector)
-    generations = [(row.digest, upto(row)) for row in rows]
-    believed = owners.held(generations)
+    blocks = None
+    if finer(selector):
+        blocks = blocks_meant(_generations(rows), (selector, *selector.and_), sample=SAMPLE)
+        there = {one.digest for one in blocks.meant}
+        rows = [row for row in rows if row.digest in there]
+    keyed = blocks if options.collateral == "none" else None
+    generations = _generations(rows)
+    believed = keyed.held if keyed else owners.held(generations)
     at = {(p.source_id, p.tier): p for p in owners.places()}
-    targets = tuple(_target(row, believed.get(row.digest, {}), at) for row in rows)
+    whole = [_target(row, believed.get(row.digest, {}), at) for row in rows]
+    targets = tuple(_keyed(whole, keyed.meant) if keyed else whole)
     return PlanInput(
         kind=kind,
         selector=selector,
         targets=targets,
         requester=requester_of(actor),
         options=options,
+        pins=tuple(pins_on(rows, now)),
+        leases=tuple(leases_on(rows, now)),
+        transfers=tuple(transfers_on(rows)),
         holds=tuple(_holds(rows)),
         totals=owners.totals(),
-        sample=owners.sample(generations, SAMPLE) if generations else (),
+        lost_hits=None if keyed else hits_a_day(rows, now),
+        sample=blocks.sample if blocks else owners.sample(generations, SAMPLE) if generations else (),
     )
+
+
+def _require_past(selector: Selector, now: datetime) -> None:
+    """What is made from now on cannot be old."""
+    ages = [part.older_than for part in (selector, *selector.and_) if part.older_than is not None]
+    if any(age > now.timestamp() for age in ages):
+        errors = [{"pointer": "/selector/older_than", "code": "invalid", "detail": "It lies ahead."}]
+        raise Problem("validation-failed", errors=errors)
+
+
+def _generations(rows: Sequence[Erasable]) -> list[tuple[bytes, int]]:
+    return [(row.digest, upto(row)) for row in rows]
+
+
+def _keyed(whole: Sequence[Target], meant: Sequence[Meant]) -> Iterator[Target]:
+    """The keys of each namespace as targets; what is held of them stands at the first one."""
+    by_ns = {target.ns: target for target in whole}
+    for one in meant:
+        for name, keys in one.parts():
+            target = by_ns[one.digest.hex()]
+            yield replace(
+                target, group=one.group, keys=name, key_count=len(keys) // KEY, below=one.below, packed=keys
+            )  # fmt: skip
+            by_ns[target.ns] = replace(target, cells=())
 
 
 def requester_of(actor: Principal) -> Requester:

@@ -14,10 +14,12 @@ from uuid import UUID
 from django.db import connection
 
 from catalog.index.steps import CLEAR, LOSE, Keyspace
+from catalog.ingest.key_book import KeyBook
 from catalog.ingest.keymap import Memory, Work
 from catalog.ingest.nodes import SILENT_S
 from catalog.ingest.sources import SILENT, Source
 from kvconsole.infra.sql import named
+from kvcore.events import Item
 
 NAME = "console"
 PURGES_EVERY_S = 0.5
@@ -59,6 +61,7 @@ class Purge(NamedTuple):
     """What a receipt covers: everything of the targets that the source had told of the tier up to the position."""
 
     step: UUID
+    operation: UUID
     source: int
     tier: str
     targets: tuple[tuple[bytes, int], ...]
@@ -82,6 +85,9 @@ class PurgeBook:
     """Keyspaces of this batch of which an owner was purged."""
     as_of: float = 0.0
     dirty: bool = True
+    memory: Memory | None = None
+    keys: KeyBook = field(default_factory=KeyBook)
+    """Orders that are finer than a namespace."""
 
     def due(self, now: float) -> bool:
         """Whether `refresh` would read."""
@@ -102,10 +108,20 @@ class PurgeBook:
                     targets.setdefault(operation, []).append((bytes(digest), gen))
         shared = {operation: tuple(some) for operation, some in targets.items()}
         self.waiting = {
-            step: Purge(step, source, tier, shared.get(operation, ()), boot, stream, seq)
+            step: Purge(step, operation, source, tier, shared.get(operation, ()), boot, stream, seq)
             for step, operation, source, tier, boot, stream, seq in rows
         }
+        self.keys.refresh(now)
         self.as_of, self.dirty = now, False
+
+    def hiding(self, by_digest: Mapping[bytes, Iterable[Keyspace]]) -> Iterator[Work]:
+        """Steps for keys that are behind a fence of the directory since the last batch, or not any more."""
+        if self.memory is not None:
+            yield from self.keys.steps(self.memory, by_digest)
+
+    def came(self, item: Item, step: Work, at: Any) -> list[Work]:
+        """What the announcement of an item is worth where its keys are being deleted; `at` is its frame."""
+        return self.keys.came(item, step, (at.boot, at.stream, at.seq)) if self.keys.open else []
 
     def begin(self, sources: Mapping[int, Source]) -> list[Source]:
         """A batch begins; the sources of which receipts cover something that the catalog has not dropped yet."""
@@ -141,6 +157,9 @@ class PurgeBook:
             if chosen:
                 self.cleared.update(chosen)
                 yield Work(CLEAR, source.id, tiers=(purge.tier,), keyspaces=chosen, reason="delete")
+            if self.memory is not None:
+                at = purge.boot, purge.stream, purge.seq
+                yield from self.keys.drops(purge.operation, source.id, purge.tier, at, self.memory, by_digest)
 
     def _came_after(self, purge: Purge, digest: bytes) -> bool:
         """Whether blocks were announced behind the receipt's position: they are there, whatever it says."""

@@ -155,6 +155,8 @@ def _keyed(operation: Operation, rows: Sequence[Step]) -> dict[int, owners.Held]
 
     What is there now of some keys would cost a look at each of them, and what was made anew since is none of it.
     """
+    if operation.plan is None:
+        return {}
     body = Plan.objects.using(FLEET_PLANE).filter(id=operation.plan).values_list("body", flat=True).first() or {}
     dropped = {row.owner for row in rows if row.kind == "purge" and row.state == "done"}
     cells = [cell for cell in body.get("cells", ()) if cell["owner"] not in dropped]
