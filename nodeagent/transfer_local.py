@@ -8,6 +8,7 @@ lock. Called through `transfer_desk`.
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,7 +20,8 @@ from nodeagent.pool import Pool
 from nodeagent.positions import position
 from nodeagent.runs import ALL, Copy, Only, Run
 from nodeagent.targets import Targets
-from nodeagent.tiers.base import BlockRefused, LeaseOver, TierDown, TierFull, TierReset
+from nodeagent.tiers.base import BlockRefused, LeaseOver, RunMeta, TierDown, TierFull, TierReset
+from nodeagent.tiers.disk import DiskTier
 from nodeagent.tiers.memory import MemoryTier
 from nodeagent.transfer_pace import Pace
 
@@ -27,7 +29,7 @@ MEMORY_SLICE, MEDIUM_SLICE = 2**20, 16 * 2**20
 """Bytes of a slice: short where it is memory; where it is a medium its fsyncs are shared."""
 PATIENCE_SECONDS, WAIT_SECONDS, BREATH_SECONDS = 5.0, 0.05, 0.0002
 TRIES = 3
-_Ready = list[tuple[Run, Copy, bytes]]
+_Ready = list[tuple[Run, Copy]]
 
 
 class Moving:
@@ -109,12 +111,28 @@ class Moving:
                 self._count(run)
             elif run.meta.size_bytes > room.get(run.space.tenant, room[""]):
                 self.refused["target-full"] += run.blocks
-            elif (raw := self._copied(run, copy)) is not None:
-                ready.append((run, copy, raw))
+            elif self._reserved(run):
+                ready.append((run, copy))
                 room = {tenant: left - run.meta.size_bytes for tenant, left in room.items()}
         if ready:
-            self._store(ready)
+            self._carry(ready)
         return busy
+
+    def _carry(self, ready: _Ready) -> None:
+        """Reads and writes what has a place; to files from memory those who write read, several beside each other."""
+        if isinstance(self._from, MemoryTier) and isinstance(self._into, DiskTier):
+            lazy = [(run.meta, partial(self._from.read, run.meta, copy.place)) for run, copy in ready]
+            try:
+                self._land(ready, self._into.write(lazy, look=True))
+                return
+            except (TierFull, LeaseOver) as e:
+                self._stay(ready, e)
+                return
+            except BlockRefused:  # one of them: found below
+                pass
+        read = [(run, copy, raw) for run, copy in ready if (raw := self._copied(run, copy)) is not None]
+        if read:
+            self._store(read)
 
     def _room(self) -> dict[str, int]:
         """Bytes that may come to the tier without anybody's leaving, by tenant; "" = of everybody else."""
@@ -122,43 +140,61 @@ class Moving:
         tenants = {"", *pool.budget.shares}
         return {t: pool.budget.most(t, self._to, store.capacity_bytes) - store.used_bytes for t in tenants}
 
+    def _reserved(self, run: Run) -> bool:
+        """Whether the run has a place."""
+        pool = self._pool
+        if pool.reserve(run.space, self._to, run.blocks, pool.clock()):
+            return True
+        why = pool.closed(run.space, self._to) or pool.budget.barred(run.space.ns, self._to) or "quota"
+        self.refused[why] += run.blocks
+        return False
+
     def _copied(self, run: Run, copy: Copy) -> bytes | None:
-        """The run's blocks, checked, with a place reserved for them; None if they stay."""
+        """The run's blocks, checked; None if they stay, or are not what they were, and their place is given back."""
         pool = self._pool
         try:
-            raw = self._from.read(run.meta, copy.place)
+            return self._from.read(run.meta, copy.place)
         except BlockRefused as e:
+            pool.abort(run.space, self._to, run.blocks)
             pool.refused_blocks[e.code] += 1
             pool.teller.quarantine(run, self._tier)
             pool.drop(run, self._tier, "engine")
             self.refused[f"block-{e.code}"] += run.blocks
             return None
         except (LeaseOver, TierDown, TierReset) as e:
+            pool.abort(run.space, self._to, run.blocks)
             self._failed(self._tier, e, [run])
             return None
-        if not pool.reserve(run.space, self._to, run.blocks, pool.clock()):
-            self.refused[pool.closed(run.space, self._to) or pool.budget.barred(run.space.ns, self._to) or "quota"] += (
-                run.blocks
-            )
-            return None
-        return raw
 
-    def _store(self, ready: _Ready) -> None:
-        pool, now = self._pool, self._pool.clock()
+    def _store(self, read: list[tuple[Run, Copy, bytes]]) -> None:
+        ready = [(run, copy) for run, copy, _ in read]
         try:
-            places = self._into.write([(run.meta, raw) for run, _, raw in ready])
-        except (TierFull, LeaseOver, TierDown, TierReset) as e:
-            for run, _, _ in ready:
-                pool.abort(run.space, self._to, run.blocks)
-            self._failed(self._to, e, [run for run, _, _ in ready])
+            places = self._written([(run.meta, raw) for run, _, raw in read])
+        except (TierFull, LeaseOver, TierDown, TierReset, BlockRefused) as e:
+            self._stay(ready, e)
             return
+        good = [self._same(run, place, raw) for (run, _, raw), place in zip(read, places, strict=True)]
+        bad = [(one, place) for one, place, same in zip(ready, places, good, strict=True) if not same]
+        for (run, _), place in bad:
+            self._pool.abort(run.space, self._to, run.blocks)
+            self._into.free([(run.meta, place)])
+            self.refused["readback-unclean"] += run.blocks
+        self._land(
+            [one for one, same in zip(ready, good, strict=True) if same],
+            [place for place, same in zip(places, good, strict=True) if same],
+        )
+
+    def _stay(self, ready: _Ready, why: Exception) -> None:
+        """They stay where they are; what was reserved for them is given back."""
+        for run, _ in ready:
+            self._pool.abort(run.space, self._to, run.blocks)
+        self._failed(self._to, why, [run for run, _ in ready])
+
+    def _land(self, ready: _Ready, places: Sequence[Any]) -> None:
+        """What was written and read back is there now, and not where it was."""
+        pool, now = self._pool, self._pool.clock()
         gone = []
-        for (run, copy, raw), place in zip(ready, places, strict=True):
-            if not self._same(run, place, raw):
-                pool.abort(run.space, self._to, run.blocks)
-                self._into.free([(run.meta, place)])
-                self.refused["readback-unclean"] += run.blocks
-                continue
+        for (run, copy), place in zip(ready, places, strict=True):
             new = Copy(now)
             new.to(BlockState.TRANSFERRING)
             new.place = place
@@ -172,9 +208,16 @@ class Moving:
             self._count(run)
         self._from.free(gone)
 
-    def _same(self, run: Run, place: Any, raw: bytes) -> bool:
-        """Whether what was written is what was read: of memory it is compared, of a medium it is read and checked."""
+    def _written(self, runs: list[tuple[RunMeta, bytes]]) -> list[Any]:
+        """The places; of files, which are written beside each other, each was read back."""
         store = self._into
+        return list(store.write(runs, look=True) if isinstance(store, DiskTier) else store.write(runs))
+
+    def _same(self, run: Run, place: Any, raw: bytes) -> bool:
+        """Whether what was written is what was read: of memory it is compared, of a store it is read and checked."""
+        store = self._into
+        if isinstance(store, DiskTier):
+            return True
         try:
             return store.same(place, raw) if isinstance(store, MemoryTier) else store.read(run.meta, place) == raw
         except (BlockRefused, LeaseOver, TierDown, TierReset):
@@ -185,7 +228,8 @@ class Moving:
             self._pool.reset(tier, why.boot)
         elif isinstance(why, TierDown):
             self._pool.down(tier)
-        code = {TierFull: "target-full", LeaseOver: "lease-over"}.get(type(why), "tier-down")
+        codes: dict[type, str] = {TierFull: "target-full", LeaseOver: "lease-over", BlockRefused: "readback-unclean"}
+        code = codes.get(type(why), "tier-down")
         self.refused[code] += sum(run.blocks for run in runs)
 
     def _count(self, run: Run) -> None:

@@ -8,19 +8,31 @@ a free: value destroyed, file removed. So after a kill at any moment an object e
 import contextlib
 import errno
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from kvcore.blocks import Tier
 from nodeagent.tiers.base import BlockRefused, EncKey, Look, Lying, RunMeta, Stored, TierFull
-from nodeagent.tiers.objects import BLANK, FRONT_BYTES, ID_BYTES, KeyFile, object_parse, open_with, seal_with
+from nodeagent.tiers.objects import (
+    BLANK,
+    FRONT_BYTES,
+    ID_BYTES,
+    KeyFile,
+    NewObject,
+    names_with,
+    object_parse,
+    object_parts,
+    open_with,
+)
 
 _HEAD_BYTES = 16 * 1024
 """Enough for the front and the header of a run of 160 blocks."""
 WRITERS = 8
 """Files that are made durable at once: their fsyncs share the medium's commits."""
 OBJECT_SUFFIX = ".kvo"
+Raw = Callable[[], bytes]
+"""Reads a run's sealed blocks, checked."""
 
 
 class DiskTier:
@@ -38,34 +50,54 @@ class DiskTier:
         self.used_bytes = 0
         self._writers = ThreadPoolExecutor(WRITERS, "ssd")
 
-    def write(self, runs: Sequence[tuple[RunMeta, bytes]]) -> list[bytes]:
-        """Writes one file per run; all are durable when this returns."""
+    def write(self, runs: Sequence[tuple[RunMeta, bytes | Raw]], *, look: bool = False) -> list[bytes]:
+        """Writes one file per run; all are durable when this returns, and with `look` were read back.
+
+        Where a run's bytes are a callable, who writes them reads them, so that several are read beside each other.
+
+        Raises:
+            BlockRefused: readback: a file is not what was written; or as the callable raises. Nothing of the batch is
+                stored.
+        """
         if not runs:
             return []
         if self.used_bytes + sum(meta.size_bytes for meta, _ in runs) > self.capacity_bytes:
             raise TierFull(f"{self.name}: the batch does not fit")
-        objects: list[tuple[bytes, bytes]] = []
+        made = names_with(self._enc_key, self._keys, [meta for meta, _ in runs])
         try:
-            objects = seal_with(self._enc_key, self._keys, list(runs))
-            writing = [self._writers.submit(self._write_one, name, blob) for name, blob in objects]
+            writing = [
+                self._writers.submit(self._write_one, new, meta, raw, look)
+                for new, (meta, raw) in zip(made, runs, strict=True)
+            ]
             wait(writing)  # all of them, so that none writes what is being removed below
             for one in writing:
                 one.result()
-        except OSError as e:
-            self._remove([name for name, _ in objects])
+        except (OSError, BlockRefused) as e:
+            self._remove([new.name for new in made])
+            if isinstance(e, BlockRefused):
+                raise
             raise TierFull(f"{self.name}: {e.strerror}") from None
         self._sync_directory()
         self.used_bytes += sum(meta.size_bytes for meta, _ in runs)
-        return [name for name, _ in objects]
+        return [new.name for new in made]
 
-    def _write_one(self, name: bytes, blob: bytes) -> None:
-        path = self._path(name)
+    def _write_one(self, new: NewObject, meta: RunMeta, raw: bytes | Raw, look: bool) -> None:
+        raw = raw if isinstance(raw, bytes) else raw()
+        parts = object_parts(meta, raw, enc=new.enc, value=new.value, name=new.name)
+        size = sum(map(len, parts))
+        path = self._path(new.name)
         temporary = path.with_suffix(".tmp")
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(fd, "wb", buffering=0) as f:
-            if f.write(blob) != len(blob):
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            if os.writev(fd, parts) != size:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(fd)
+            if look:
+                seen = os.pread(fd, size + 1, 0)
+                if len(seen) != size or not (seen.startswith(parts[0]) and seen.startswith(parts[1], len(parts[0]))):
+                    raise BlockRefused("readback")
+        finally:
+            os.close(fd)
         temporary.rename(path)
 
     def read(self, meta: RunMeta, place: bytes) -> bytes:

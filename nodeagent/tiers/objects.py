@@ -47,12 +47,17 @@ def data_key(enc: bytes, value: bytes, name: bytes) -> bytes:
 
 def object_seal(meta: RunMeta, raw: bytes, *, enc: bytes, value: bytes, name: bytes) -> bytes:
     """The object: front, header (authenticated, not secret: it names blocks by their keyed names), sealed content."""
+    return b"".join(object_parts(meta, raw, enc=enc, value=value, name=name))
+
+
+def object_parts(meta: RunMeta, raw: bytes, *, enc: bytes, value: bytes, name: bytes) -> tuple[bytes, bytes]:
+    """The object in two pieces, the second of which is the sealed content: so that nobody has to put them together."""
     if meta.blocks > RUN_BLOCKS_MAX:
         raise ValueError(f"an object has at most {RUN_BLOCKS_MAX} blocks")
     header = msgspec.msgpack.encode(meta)
     front = _FRONT.pack(MAGIC, len(header), hashlib.sha256(header).digest()[:16]) + header
     nonce = secrets.token_bytes(_NONCE)
-    return front + nonce + AESGCM(data_key(enc, value, name)).encrypt(nonce, raw, front + name)
+    return front + nonce, AESGCM(data_key(enc, value, name)).encrypt(nonce, raw, front + name)
 
 
 def object_parse(head: bytes) -> Parsed:
@@ -172,15 +177,32 @@ def open_with(enc_key: EncKey, keys: KeyFile, meta: RunMeta, name: bytes, blob: 
     return object_open(meta, blob, enc=enc_key(meta.ns, meta.gen), value=keys.value(name), name=name)
 
 
+class NewObject(NamedTuple):
+    """What an object that is about to be made is sealed with."""
+
+    name: bytes
+    value: bytes
+    enc: bytes
+
+
+def names_with(enc_key: EncKey, keys: KeyFile, metas: list[RunMeta]) -> list[NewObject]:
+    """Name and keys of an object for each run; the values are durable.
+
+    Raises:
+        LeaseOver: nothing was made.
+    """
+    encs = [enc_key(meta.ns, meta.gen) for meta in metas]
+    return [NewObject(name, value, enc) for enc, (name, value) in zip(encs, keys.create(len(metas)), strict=True)]
+
+
 def seal_with(enc_key: EncKey, keys: KeyFile, runs: list[tuple[RunMeta, bytes]]) -> list[tuple[bytes, bytes]]:
     """(name, object) of each run; the values are durable.
 
     Raises:
         LeaseOver: nothing was made.
     """
-    encs = [enc_key(meta.ns, meta.gen) for meta, _ in runs]
-    made = keys.create(len(runs))
+    made = names_with(enc_key, keys, [meta for meta, _ in runs])
     return [
-        (name, object_seal(meta, raw, enc=enc, value=value, name=name))
-        for (meta, raw), enc, (name, value) in zip(runs, encs, made, strict=True)
+        (new.name, object_seal(meta, raw, enc=new.enc, value=new.value, name=new.name))
+        for (meta, raw), new in zip(runs, made, strict=True)
     ]
