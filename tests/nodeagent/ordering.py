@@ -37,7 +37,8 @@ class Ordered(Rig):
 
     def command(self, kind: str, tier: Tier, *targets: EraseTarget, step: str = "s", **more) -> Command:
         args = EraseArgs(
-            operation="o", generation=1, source=self.pool.outboxes[tier].source, dp_rank=0, tier=tier.value, owner=1,
+            operation=more.pop("operation", "o"), generation=1, source=self.pool.outboxes[tier].source, dp_rank=0,
+            tier=tier.value, owner=1,
             targets=list(targets), **more,
         )  # fmt: skip
         return Command(

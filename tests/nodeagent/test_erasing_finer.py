@@ -6,6 +6,8 @@ from kvcore.blocks import Tier
 from kvcore.events import Drop
 from kvcore.keys import unpack
 from kvcore.receipts import EraseTarget
+from kvcore.targets import keys_hash, packed
+from nodeagent.targets import Targets
 from nodeagent.tiers.base import content
 from tests.nodeagent.ordering import Ordered, down, root_of
 from tests.nodeagent.rig import blocks
@@ -78,4 +80,43 @@ def test_without_a_lease_nothing_can_be_written_anew_and_all_of_the_object_goes(
     _, detail = rig.erase(Tier.SSD, EraseTarget(ns=key.ns.hex(), gen_upto="2", keys=[unpack(run.keys)[0].hex()]))
     assert detail.blocks == 1
     assert rig.keys(Tier.SSD, key.ns) == []
+    check(rig)
+
+
+@pytest.mark.parametrize("tier", [Tier.HBM, Tier.SSD], ids=str)
+def test_what_continues_a_prefix_goes_with_it_and_what_is_made_anew_is_not_meant(rig, tier):
+    """The console names what it knows by 16 bytes; the agent knows what continues it, and what came after the erase."""
+    key = rig.lease()
+    rig.ask(key, [1, 2])
+    rig.ask(key, [1, 3])
+    rig.ask(key, [9])
+    down(rig, tier)
+    first = next(run for run in rig.pool.runs.values() if run.meta.parent is None and run.blocks > 2)
+    chain = unpack(first.keys)
+    named = packed([chain[2]])
+    target = EraseTarget(ns=key.ns.hex(), gen_upto="2", attached=keys_hash(named), count=1, below=True)
+    mine = {"keys": {keys_hash(named): named}}
+    meant = set()
+    grown = Targets([target], mine["keys"])
+    grown.grow(run.meta for run in rig.pool.runs.values())
+    for run in rig.pool.runs.values():
+        marks = grown.meant(run.meta) or []
+        meant |= {k for k, wanted in zip(unpack(run.keys), marks, strict=False) if wanted}
+    others = set(rig.keys(tier, key.ns)) - meant
+    assert len(meant) > len(chain) - 2
+    assert set(chain[:2]) <= others
+    done, detail = rig.erase(tier, target, **mine)
+    assert (done.outcome, detail.blocks) == ("done", len(meant))
+    assert set(rig.keys(tier, key.ns)) == others
+    assert not rig.ring.fenced(key.ns, key.gen), "the namespace lives on"
+    look = rig.do("verify", tier, target, **mine)
+    assert look.detail["found_blocks"] == 0
+    rig.now += 1
+    rig.ask(key, [1, 2])
+    down(rig, tier)
+    assert set(rig.keys(tier, key.ns)) & meant, "it was asked for again"
+    again = rig.do("verify", tier, target, step="v2", **mine)
+    assert again.detail["found_blocks"] == 0, "what was made after the erase is not what was ordered"
+    other = rig.do("verify", tier, target, step="v3", operation="another", **mine)
+    assert other.detail["found_blocks"] > 0
     check(rig)

@@ -114,8 +114,8 @@ def plant_purge(planted, sim, ns, *, tier="hbm", seq=None, gen=2):
     """A step that says what the receipt of `sim` covers: all of the namespace below the generation."""
     operation, step = uuid.uuid4(), uuid.uuid4()
     planted.execute(
-        "INSERT INTO catalog_operationtarget (tenant_id, operation, digest, part, min_gen, fence_seq)"
-        " VALUES (%s, %s, %s, 0, %s, 1)",
+        "INSERT INTO catalog_operationtarget (tenant_id, operation, digest, part, min_gen, fence_seq, keys_hash,"
+        " key_count, below) VALUES (%s, %s, %s, 0, %s, 1, '', 0, false)",
         (uuid.uuid4(), operation, ns, gen),
     )
     planted.execute(

@@ -1,4 +1,4 @@
-"""Single keys that are being deleted: hidden while the order is open, dropped where receipts say, back when it is over."""
+"""Single keys that are being deleted: hidden while the order is open, dropped where receipts say, and then over."""
 
 import time
 import uuid
@@ -27,8 +27,9 @@ class Bench(Rig):
         keys = packed(key(n) for n in numbers)
         self.cx.execute(
             "INSERT INTO catalog_operation (id, tenant_id, kind, trigger, selector, options, plan_hash, risk,"
-            " requested_by, requester, reason, generation, observed_generation, finalizers, paused, deadline, not_after,"
-            " needs_approval, fence_seq, created_at, fenced_at, outcome, problem, due_at, about, windows_passed)"
+            " requested_by, requester, reason, generation, observed_generation, finalizers, paused, deadline,"
+            " not_after, needs_approval, fence_seq, created_at, fenced_at, outcome, problem, due_at, about,"
+            " windows_passed)"
             " VALUES (%s, %s, 'deletion', 'user', '{}', '{}', '', 'R1', 'x', '{}', '', 1, 0, '{catalog}', false, now(),"
             " now(), false, 0, now(), now(), '', '', now(), '', false)",
             (self.operation, PLATFORM),
@@ -42,11 +43,11 @@ class Bench(Rig):
 
     def purge(self, seq):
         self.cx.execute(
-            "INSERT INTO catalog_step (id, operation, tenant_id, intent_generation, attempt, node, source, dp_rank, tier,"
-            " owner, kind, boot, args, state, code, tries, created_at, due_at, lease_holder, lease_token, receipt_hash,"
-            " receipt_prev, flags, total_bytes, total_blocks, done_bytes, done_blocks, at_boot, at_stream, at_seq)"
-            " VALUES (%s, %s, %s, 1, 0, %s, 'ref', 0, 'hbm', 1, 'purge', '', '{}', 'waiting', '', 0, now(), now(), '', 0,"
-            " '', '', '{}', 0, 0, 0, 0, %s, %s, %s)",
+            "INSERT INTO catalog_step (id, operation, tenant_id, intent_generation, attempt, node, source, dp_rank,"
+            " tier, owner, kind, boot, args, state, code, tries, created_at, due_at, lease_holder, lease_token,"
+            " receipt_hash, receipt_prev, flags, total_bytes, total_blocks, done_bytes, done_blocks, at_boot, at_stream, at_seq)"
+            " VALUES (%s, %s, %s, 1, 0, %s, 'ref', 0, 'hbm', 1, 'purge', '', '{}', 'waiting', '', 0, now(), now(), '',"
+            " 0, '', '', '{}', 0, 0, 0, 0, %s, %s, %s)",
             (uuid.uuid4(), self.operation, PLATFORM, self.node, self.sim.boot, self.sim.stream, seq),
         )
 
