@@ -7,19 +7,25 @@ import pytest
 from audit.certifying import certificate_of_operation
 from audit.models import Event
 from audit.registry import TYPES
-from catalog.models import Operation, Quota
+from catalog.models import Operation
 from catalog.operation_views import operation_view
+from catalog.rules import quota, retention
 from catalog.rules.due import rules_due
 from catalog.rules.sessions import session_end
 from catalog.windows import window_create, window_remove
 from kvconsole.infra.rest import Problem
-from tenants.services import tenant_change
-from tests.catalog.ingest.rig import BYTES, TOKENS
+from tests.catalog.operations.conftest import sealed as sealed
+from tests.catalog.operations.conftest import world as world
 from tests.catalog.operations.world import person
 from tests.tenants.making import a_namespace, a_tenant
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
-LATER = timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def _forgetful():
+    quota.forget()
+    retention.forget()
 
 
 def now():
@@ -86,55 +92,6 @@ def test_a_session_that_is_not_apart_from_the_rest_is_refused(world):
         session_end(tenant=world.tenant.slug, session="s1", actor=person("operator"), now=now())
     assert refused.value.code == "not-separable"
     assert not Operation.objects.exists()
-
-
-def test_what_may_not_be_there_any_more_leaves_those_places_only(world):
-    tenant = a_tenant(erasure_scope="label")
-    namespace, here, there = a_namespace(tenant, world.model, label="x"), world.node("n1"), world.node("n2")
-    world.cx.execute("UPDATE catalog_node SET region = 'us' WHERE id = %s", (there.sim.node,))
-    world.hold(here, namespace, 1, 2)
-    world.hold(there, namespace, 1)
-    assert rules_due(now=now()) == []
-    tenant_change(slug=tenant.slug, changes={"residency": "eu"}, actor=person())
-    (operation,) = rules_due(now=now())
-    assert rules_due(now=now()) == []
-    assert (operation.kind, operation.trigger, operation.requested_by) == (
-        "residency", "residency", "system:rule-residency",
-    )  # fmt: skip
-    assert world.go_on(operation) == "completed"
-    assert certificate_of_operation(operation.id) is None
-    assert {c.kind for c in there.orders} == {"erase", "verify"}
-    assert here.orders == []
-    assert world.left(namespace) == 2
-    namespace.refresh_from_db()
-    assert namespace.min_gen == 1
-    assert rules_due(now=now() + LATER) == []
-
-
-def test_a_tenant_that_stays_over_its_quota_is_trimmed_of_what_is_coldest(world):
-    tenant = a_tenant(erasure_scope="label")
-    cold, warm = (a_namespace(tenant, world.model, label=name) for name in ("cold", "warm"))
-    node = world.node("n1")
-    world.hold(node, cold, 1, 2, 3)
-    world.hold(node, warm, 4, 5)
-    settled(world)
-    world.cx.execute("UPDATE catalog_placement SET born = born - interval '1 hour' WHERE keyspace IN"
-                     " (SELECT id FROM catalog_keyspace WHERE digest = %s)", (bytes(cold.digest),))  # fmt: skip
-    world.cx.execute("INSERT INTO catalog_quota (tenant_id, tier, limit_bytes, guaranteed_bytes, effective_bytes)"
-                     " VALUES (%s, 'hbm', %s, 0, 0)", (tenant.id, 2 * BYTES * TOKENS))  # fmt: skip
-    assert Quota.objects.get(tenant_id=tenant.id).limit_bytes
-    assert rules_due(now=now()) == []  # nodes have time to let go of it themselves
-    (operation,) = rules_due(now=now() + timedelta(seconds=30))
-    assert rules_due(now=now() + timedelta(seconds=40)) == []
-    assert (operation.kind, operation.trigger) == ("quota_trim", "quota")
-    world.sealed()
-    world.go_on(operation)
-    assert operation.outcome == "completed"
-    (order,) = [c for c in node.orders if c.kind == "erase"]
-    assert (order.args["tier"], order.args["force"], order.args["fencing"]) == ("hbm", False, False)
-    assert [t["ns"] for t in order.args["targets"]] == [bytes(cold.digest).hex()]
-    cold.refresh_from_db()
-    assert cold.min_gen == 1
 
 
 def test_in_a_deny_window_rules_wait_and_what_waits_is_seen(world):
