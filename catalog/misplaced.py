@@ -4,6 +4,7 @@ What decides it is what nodes are told too (`catalog.placing`): residency of ten
 Called by the rule of residency, and when a plan of its kind is frozen and when it starts.
 """
 
+import hashlib
 from typing import NamedTuple
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from kvconsole.infra.statements import fetch
 from kvcore.plans import Options, PlanInput, Requester, Selector, Target
 from kvcore.residency import BUILT_IN
 from tenants.erasing import namespaces_selected
-from tenants.placing import namespace_places, tenants_placed
+from tenants.placing import TenantPlace, namespace_places, tenants_placed
 
 KIND = "residency"
 
@@ -32,10 +33,16 @@ class Lies(NamedTuple):
     blocks: int
 
 
-def tenants_ruled() -> dict[UUID, str]:
-    """Tenants of which something may not be everywhere, with their slugs."""
+def tenants_ruled() -> dict[UUID, TenantPlace]:
+    """Tenants of which something may not be everywhere."""
     ruled = set(ClassRule.objects.values_list("tenant_id", flat=True).distinct())
     return tenants_placed(classes=list(BUILT_IN), also=ruled)
+
+
+def decided(tenants: dict[UUID, TenantPlace]) -> str:
+    """A hash of all that decides where blocks may be: another one = something was changed."""
+    told = sorted(f"{name}{place}" for name, place in (*tenants.items(), *places().items(), *class_rules().items()))
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()
 
 
 def misplaced(tenants: list[UUID]) -> dict[UUID, dict[bytes, list[Lies]]]:

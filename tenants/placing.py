@@ -61,10 +61,10 @@ def tenant_places(ids: Collection[UUID]) -> dict[UUID, TenantPlace]:
     return {row[0]: _place(row) for row in rows}
 
 
-def tenants_placed(*, classes: Collection[str], also: Collection[UUID]) -> dict[UUID, str]:
-    """Tenants, with their slugs, that have a residency, are isolated from others, or have one of these classes."""
+def tenants_placed(*, classes: Collection[str], also: Collection[UUID]) -> dict[UUID, TenantPlace]:
+    """Tenants that have a residency, are isolated from others, or have one of these classes; and these others."""
     ruled = ~Q(residency="") | Q(isolation="node") | Q(classes__overlap=list(classes)) | Q(id__in=list(also))
-    return dict(Tenant.objects.filter(ruled).values_list("id", "slug"))
+    return {row[0]: _place(row) for row in Tenant.objects.filter(ruled).order_by("id").values_list(*_TENANT)}
 
 
 def tenants_with_arena() -> dict[UUID, TenantPlace]:

@@ -42,6 +42,7 @@ from kvcore.plan_kinds import KINDS
 from kvcore.plan_state import Condition, conditions, finalizers_left
 from kvcore.plan_steps import StepWish, steps
 from tenants.services import generations_shred
+from tenants.whole import fences_whole
 
 ROUNDS_MOST = 40
 ORDER_SECONDS, ORDER_LOOK_SECONDS = 3.0, 0.03
@@ -72,6 +73,8 @@ def reconcile(*, operation_id: UUID, holder: str, now: datetime | None = None) -
     Returns:
         Its outcome, or what it waits for: "unknown", "waiting", "working" or "quiet".
     """
+    if not fences_whole():
+        return "waiting"
     for _ in range(ROUNDS_MOST):
         at = now or datetime.now(UTC)
         operation = Operation.objects.filter(id=operation_id).first()
@@ -128,6 +131,8 @@ def _await_order(operation: Operation) -> None:
 
 def _unfenced(operation: Operation, now: datetime) -> str:
     """It waits for a second person, a window or a drain; who asked in a tenant's session is asked for here."""
+    rows = Operation.objects.filter(id=operation.id, concluded_at=None, generation=operation.generation)
+    rows.exclude(observed_generation=operation.generation).update(observed_generation=operation.generation)
     if operation.needs_approval and operation.approval is None:
         _ask(operation, now)
     elif decision_apply(operation_id=operation.id, now=now):

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from audit.certifying import certificate_of_operation
+from catalog.rules import residency
 from catalog.rules.residency import residency_due
 from tenants.services import tenant_change
 from tests.catalog.operations.conftest import sealed as sealed
@@ -20,6 +21,7 @@ def now():
 
 
 def test_what_may_not_be_there_any_more_leaves_those_places_only(world):
+    residency.forget()
     tenant = a_tenant(erasure_scope="label")
     namespace, here, there = a_namespace(tenant, world.model, label="x"), world.node("n1"), world.node("n2")
     world.cx.execute("UPDATE catalog_node SET region = 'us' WHERE id = %s", (there.sim.node,))

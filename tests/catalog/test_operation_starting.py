@@ -1,6 +1,7 @@
 """An operation starts when nobody is waited for: no second person, no window, no drain. Then it starts once."""
 
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -16,12 +17,17 @@ from kvcore.keys import GENERATION_CLOSED
 from tenants import services
 from tenants.models import Epoch, KeyLease
 from tenants.selectors import namespaces_active
-from tests.catalog.operations.world import person
+from tests.catalog.operations import world
 from tests.tenants.making import a_model, a_namespace, a_tenant
 from tests.tenants.persons import Caller, Person, code
 
 pytestmark = pytest.mark.django_db
 NOW = datetime.now(UTC)
+
+
+def person(*roles):
+    """Somebody who had proved who they are a moment before."""
+    return replace(world.person(*roles), proved_at=NOW.timestamp() - 10)
 
 
 @pytest.fixture(autouse=True)

@@ -47,7 +47,9 @@ def send(name, *arguments):
 def told(operation):
     """What a certificate says, without what names this one operation and its moments."""
     body = json.loads(certificate_of_operation(operation.id).body)
-    copies = [(c["node"], c["tier"], c["technique"], c["class"], c["flags"], c["blocks"]) for c in body["copies"]]
+    copies = [
+        (c["node"], c["tier"], c["evidence"]["technique"], c["class"], c["flags"], c["blocks"]) for c in body["copies"]
+    ]
     kinds = Counter(one["body"]["kind"] for one in body["receipts"])
     return copies, kinds, body["class"], body["flags"], body["exceptions"], len(body["targets"])
 

@@ -1,5 +1,6 @@
 """Deny windows: people are refused, what a second person agreed to waits, and a second person may let one through."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,13 +13,18 @@ from catalog.windows import MOST, denied, window_create, window_remove
 from kvconsole.infra.access import Principal
 from kvconsole.infra.rest import Problem
 from tenants.placing import tenant_place
-from tests.catalog.operations.world import person
+from tests.catalog.operations import world
 from tests.tenants.making import a_namespace, a_tenant
 
 pytestmark = pytest.mark.django_db
 NOW = datetime.now(UTC)
 ALWAYS = {"cron": "* * * * *", "minutes": 1, "from_risk": "R1", "reason": "audit"}
 UNTIL = NOW.replace(second=0, microsecond=0) + timedelta(minutes=1)
+
+
+def person(*roles):
+    """Somebody who had proved who they are a moment before."""
+    return replace(world.person(*roles), proved_at=NOW.timestamp() - 10)
 
 
 @pytest.fixture(autouse=True)

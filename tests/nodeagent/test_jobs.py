@@ -24,7 +24,7 @@ def test_a_job_is_wanted_as_long_as_its_newest_command_holds():
     job.renew(command(90.0))  # an older one takes nothing back
     job.check()
     job.tell(5, 10)
-    assert job.running == ("s", 5, 10)
+    assert job.running == ("s", 5, 10, None)
 
 
 def test_a_job_that_is_told_to_stop_ends_its_sleep():
