@@ -156,7 +156,7 @@ def deletion_request(
     with transaction.atomic(using=plane()):
         need_log()
         targets = targets_now(row, plan, actor, now)
-        if not targets:
+        if not targets and row.kind != "epoch":  # an epoch is over for requests too, whether or not it was used
             raise Problem("nothing-selected")
         if row.tenant_id != PLATFORM and trigger == "user":
             deletion_take(row.tenant_id, now=now)

@@ -112,7 +112,7 @@ def _begin(operation: Operation, approval: Any, now: datetime) -> bool:
         operation.save(update_fields=WAITED)
         return (operation.problem, operation.drain_until) != before
     targets = targets_now(row, plans.plan_from_json(row.body), who, now, strict=_strict(operation))
-    if not targets:
+    if not targets and operation.kind != "epoch":
         raise Problem("nothing-selected")
     _require_own(operation, targets)
     operation.deadline = max(operation.deadline, now + LEASES_WITHIN)

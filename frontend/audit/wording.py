@@ -209,6 +209,7 @@ POWERS: dict[str, Text] = {
     "approvals:destroy/person": _("decide what another person asked for"),
     "audit:destroy": _("ask that bodies of old events go"),
     "audit:destroy/person": _("let bodies of old events go, after another person asked"),
+    "deny-windows:destroy": _("take a deny window away"),
     "deletions:destroy": _("delete what is cached, end an epoch, or stop a deletion"),
     "holds:destroy/person": _("ask that a legal hold begins or ends"),
     "people:destroy": _("remove people, and erase what the log knows of them"),

@@ -8,16 +8,18 @@ from audit.certifying import certificate_of_operation
 from audit.models import Event
 from audit.registry import TYPES
 from catalog.models import Operation
+from catalog.operation_requests import deletion_request, plan_create
 from catalog.operation_views import operation_view
 from catalog.rules import quota, retention
 from catalog.rules.due import rules_due
 from catalog.rules.sessions import session_end
 from catalog.windows import window_create, window_remove
 from kvconsole.infra.rest import Problem
+from tenants.models import Epoch
 from tests.catalog.operations.conftest import sealed as sealed
 from tests.catalog.operations.conftest import world as world
 from tests.catalog.operations.world import person
-from tests.tenants.making import a_namespace, a_tenant
+from tests.tenants.making import a_model, a_namespace, a_tenant
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
 
@@ -114,3 +116,14 @@ def test_in_a_deny_window_rules_wait_and_what_waits_is_seen(world):
     world.acknowledged()
     assert world.go_on(operation) == "completed"
     assert Event.objects.filter(event_type=TYPES["operation.fenced"].number).count() == 1
+
+
+def test_an_epoch_that_nobody_used_is_over_for_requests_too(world):
+    model, who = a_model(epochs=2), person()
+    world.node("n1")
+    plan = plan_create(selector={"epoch": f"{model.name}/1"}, options={}, actor=who, now=now(), kind="epoch")
+    operation = deletion_request(plan_id=plan.id, plan_hash=bytes(plan.plan_hash).hex(), reason="never used", actor=who,
+                                 trigger="epoch", now=now())  # fmt: skip
+    assert Epoch.objects.get(model=model, epoch=1).state == "retired"
+    world.acknowledged()
+    assert world.go_on(operation) == "completed"
