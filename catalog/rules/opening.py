@@ -22,6 +22,8 @@ from kvcore import plans
 TTL, SESSION_END, RESIDENCY, QUOTA = "ttl", "session_end", "residency", "quota"
 """What an operation says of why it was opened (`Operation.trigger`)."""
 ACTORS = {trigger: system(f"rule-{trigger.replace('_', '-')}") for trigger in (TTL, SESSION_END, RESIDENCY, QUOTA)}
+ONCE = "catalog_operation_about"
+"""The constraint by which of one matter one operation is open."""
 log = logging.getLogger("kvc.rules")
 
 
@@ -66,8 +68,10 @@ def rule_open(matter: Matter, *, now: datetime, actor: Principal | None = None) 
                 plan_id=plan.id, plan_hash=bytes(plan.plan_hash).hex(), reason=matter.reason, trigger=matter.trigger,
                 about=matter.about, actor=who, now=now,
             )  # fmt: skip
-    except IntegrityError:  # somebody else was quicker
-        return None
+    except IntegrityError as e:
+        if ONCE not in str(e):
+            raise
+        return None  # somebody else was quicker
     except Problem as problem:
         if problem.code != "nothing-selected":
             log.warning("a rule (%s, %s) could not open its operation: %s", matter.trigger, matter.about, problem.code)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvcore.trimming import CLASSES, Cut, Lot, rank, trim
@@ -51,6 +51,7 @@ def test_what_is_held_or_pinned_stays() -> None:
     assert cut(99 * BLOCK, lot("a", blocks=1), pinned={"a": {b"a0"}}) == []
 
 
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])  # the first draw imports much
 @given(
     st.lists(st.tuples(st.integers(1, 20), st.floats(0, 1e6), st.sampled_from(CLASSES)), max_size=12),
     st.integers(0, 5000),
