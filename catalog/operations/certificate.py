@@ -25,6 +25,7 @@ from catalog.operations.observing import ORDER_GENERATION, Seen
 from catalog.operations.probing import samples_forget
 from catalog.operations.receipts import DOUBTED, receipt_of
 from kvconsole.infra.access import FLEET_PLANE, plane
+from kvconsole.infra.keystore import KeyStore
 from kvconsole.infra.rest import Problem
 from kvcore.certificates import (
     FORMAT,
@@ -42,8 +43,6 @@ from kvcore.plan_steps import erase_targets
 from kvcore.receipts import CertificateBody, CertificateCopy
 from kvcore.targets import named
 
-STORE_MEDIUM = "unknown"
-"""What the key store's directory lies on: the file provider cannot vouch for it."""
 Counted = dict[int, dict[str, list[Step]]]
 """Place → kind → the steps whose receipts count, in the order of their attempts."""
 
@@ -82,7 +81,7 @@ def copies(seen: Seen, found: Counted, *, unroutable: bool, keys_gone: bool) -> 
             encrypted=place.encrypted,
             emulated=place.emulated,
             key_destroyed=keys_gone,
-            store_medium=STORE_MEDIUM if keys_gone else "",
+            store_medium=KeyStore.medium if keys_gone else "",
         )
         rows.append(
             copy_row(

@@ -85,7 +85,10 @@ def subject_names(subject: str, since: float, until: float) -> list[str]:
 
 
 class KeyStore:
-    """The file provider."""
+    """The file provider (`keyprovider.KeyProvider`)."""
+
+    medium = "unknown"
+    """What its directory lies on: files cannot vouch for it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
