@@ -20,6 +20,7 @@ from kvconsole.cli.commands import (
     place,
     post,
     show,
+    start,
 )
 
 delete = typer.Typer(help="Deletions: plan, apply, wait, verify.", no_args_is_help=True)
@@ -83,7 +84,7 @@ def delete_apply(
     """Start a plan: what it reaches is fenced at once, and then erased."""
     body = given(plan_id=plan, plan_hash=hash_, reason=reason, confirm_phrase=phrase, grace_seconds=grace_seconds,
                  throttle=throttle, pass_windows=pass_windows or None)  # fmt: skip
-    post(context, "/deletions", body, validate_only)
+    start(context, "/deletions", body, validate_only)
 
 
 @delete.command("subject")

@@ -19,6 +19,7 @@ from kvconsole.cli.commands import (
     place,
     post,
     show,
+    start,
 )
 
 models = typer.Typer(help="Models.", no_args_is_help=True)
@@ -125,7 +126,7 @@ def epochs_retire(
 ) -> None:  # fmt: skip
     """End an epoch: nothing is resolved for it any more, and what is cached of it goes, at once or once drained."""
     body = given(reason=reason, policy=policy, drain_seconds=drain_seconds, throttle=throttle)
-    post(context, f"/epochs/{place(model)}/{epoch}:retire", body, validate_only)
+    start(context, f"/epochs/{place(model)}/{epoch}:retire", body, validate_only)
 
 
 @adapters.command("list")

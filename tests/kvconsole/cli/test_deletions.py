@@ -21,7 +21,8 @@ def test_a_plan_is_seen_applied_and_waited_for(kvc, settings):
     assert code == 0, err
     assert "risk R1" in out
     plan, hash_ = out.splitlines()[-1].split()[3], out.splitlines()[-1].split()[5]
-    assert kvc("delete", "apply", plan, "--hash", "0" * 64, token=token)[0] == 1
+    code, _, err = kvc("delete", "apply", plan, "--hash", "0" * 64, token=token)
+    assert (code, "plan-mismatch" in err, "Nothing was fenced" in err) == (1, True, True)
     done = kvc("--json", "delete", "apply", plan, "--hash", hash_, "--throttle", "1000", token=token)
     assert done[0] == 0, done
     operation = json.loads(done[1])["id"]

@@ -26,7 +26,7 @@ def test_windows_hold_back_what_is_asked_for_and_an_epoch_is_drained(kvc, settin
     retire = ("epoch", "retire", "old-model", "1", "--reason", "new weights", "--policy", "drain", "--drain-seconds",
               "60", "--throttle", "1000")  # fmt: skip
     code, _, err = kvc(*retire, token=token)
-    assert (code, "deny-window" in err, "until" in err) == (1, True, True)
+    assert (code, "deny-window" in err, "until" in err, "Nothing was fenced" in err) == (1, True, True, True)
     ended = kvc("--json", "sessions", "end", "s1", "--tenant", "acme", token=token)
     assert ended[0] == 0, ended
     waiting = kvc("--json", "operations", "show", json.loads(ended[1])["operation"], token=token)
