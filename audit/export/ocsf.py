@@ -62,6 +62,7 @@ MAPPED: dict[str, Kind] = {
     "namespace.created": Kind(ENTITY, 1),
     "namespace.generation_bumped": Kind(ENTITY, 3),
     "namespaces.fenced": Kind(ENTITY, 3),
+    "fences.replayed": Kind(ENTITY, 3),
     "rollout.changed": Kind(ENTITY, 3),
     "sharing.requested": Kind(GROUP, OTHER),
     "sharing.approved": Kind(GROUP, 1, LOW),
