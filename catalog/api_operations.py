@@ -1,5 +1,6 @@
 """REST of operations: plans, deletions, epochs that are over, what became of them, receipts and certificates."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -29,12 +30,16 @@ from kvcore import plans
 READERS = ("viewer", "operator", "destructive-operator", "approver", "auditor", "tenant-admin", "tenant-member")
 PLANNERS = ("operator", "destructive-operator", "approver", "tenant-admin")
 DESTROYERS = ("destructive-operator", "tenant-admin")
-SELECTING = ("not-separable", "selector-empty", "collateral-needed", "selector-unsupported")
+SELECTING = ("not-separable", "selector-empty", "collateral-needed", "catalog-behind")
 STARTING = (
     *("plan-expired", "plan-mismatch", "plan-drifted", "confirm-phrase-wrong", "reason-needed", "person-needed"),
     *("nothing-selected", "deletions-quota-exceeded", "audit-unavailable", "deny-window", *PROOF),
 )
 STATE = OpenApiParameter("state", str, enum=["open", *forms.ENDS], description="Only open ones, or of one end")
+SAID = (
+    OpenApiParameter("confirm_phrase", str, description="The phrase of the plan: from R2 on it has to be said"),
+    OpenApiParameter("reason", str, description="Why; needed with the phrase"),
+)
 LISTED = Rows(views.operations, key=("id",), columns=("id",), newest=True)
 
 
@@ -80,12 +85,12 @@ class Subject(APIView):
     """What is cached of one subject of a tenant."""
 
     @call(
-        "subjects_remove", answer=forms.OperationOut, status=202,
+        "subjects_remove", answer=forms.OperationOut, status=202, query=SAID,
         refusals=(*STARTING, *SELECTING, "plan-needed"),
     )  # fmt: skip
     def delete(self, request: Request, slug: str, digest: str) -> Response:
         """Plan and deletion in one call, where the risk allows it; `digest` is the subject's keyed digest in hex."""
-        return accepted(request, _at_once({"tenant": slug, "subject": digest}, caller()))
+        return accepted(request, at_once({"tenant": slug, "subject": digest}, caller(), request.query_params))
 
 
 class EpochRetire(APIView):
@@ -231,23 +236,27 @@ def _options(fields: dict[str, Any]) -> dict[str, Any]:
     return said
 
 
-def _at_once(selector: dict[str, Any], actor: Principal) -> Operation:
-    """The deletion of what the selector reaches, where nobody has to look at the plan first.
+def at_once(selector: dict[str, Any], actor: Principal, asked: Mapping[str, str]) -> Operation:
+    """The deletion of what the selector reaches, in one call: up to R1, and with the phrase of its plan R2.
 
     Raises:
-        Problem: plan-needed: its risk asks for more than this call says.
+        Problem: plan-needed: its risk asks for more than this call says; and as `deletion_request`.
     """
-    now = datetime.now(UTC)
+    now, phrase = datetime.now(UTC), asked.get("confirm_phrase", "")
     plan = plan_create(selector=selector, options={}, actor=actor, now=now)
-    if plan.risk not in ("R0", "R1"):
+    if plan.risk not in (("R0", "R1", "R2") if phrase else ("R0", "R1")):
         reasons = ", ".join(plans.plan_from_json(plan.body).reasons)
         raise Problem(
             "plan-needed", f"Its risk is {plan.risk} ({reasons}): POST /api/v1/deletion-plans, then /deletions."
         )
-    return deletion_request(plan_id=plan.id, plan_hash=bytes(plan.plan_hash).hex(), actor=actor, now=now)
+    return deletion_request(
+        plan_id=plan.id, plan_hash=bytes(plan.plan_hash).hex(), reason=asked.get("reason", "")[:500],
+        confirm_phrase=phrase, actor=actor, now=now,
+    )  # fmt: skip
 
 
 def accepted(request: Request, operation: Operation) -> Response:
+    """202, and where the operation is."""
     headers = {"Location": f"/api/v1/operations/{operation.id}", "Retry-After": "1"}
     body = views.operation_view(operation, now=datetime.now(UTC))
     return Response(body, status=202, headers={} if validate_only(request) else headers)

@@ -156,6 +156,7 @@ PROBLEMS: dict[str, Problem] = {
     "selector-empty": Problem(_("The selector names nothing"), REQUEST, CHANGED),
     "not-separable": Problem(_("This cannot be told apart from the rest"), REQUEST, CHANGED),
     "collateral-needed": Problem(_("It must be said what becomes of the rest of the namespace"), REQUEST, CHANGED),
+    "catalog-behind": Problem(_("The catalog has not written down yet what is to be selected from"), REQUEST, LATER),
     "selector-unsupported": Problem(_("This selector cannot be carried out yet"), REQUEST, CHANGED),
     "plan-needed": Problem(_("It has to be planned and looked at first"), REQUEST, CHANGED),
     "nothing-selected": Problem(_("Nothing is there that the selector means"), NOT_STARTED, CHANGED),

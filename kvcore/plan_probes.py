@@ -34,7 +34,7 @@ def probers(seen: OwnerSeen, owners: Iterable[OwnerSeen]) -> tuple[str, ...]:
 def prober(one: Standing, observed: Observed) -> str:
     """The node that is to look at the place now, "" where it was looked at, or nobody is left to ask."""
     held = one.seen.total_bytes or any(step.blocks for step in one.ended["erase"])
-    if one.last is None or not (one.clean and one.asked and held):
+    if one.last is None or not (observed.probes and one.clean and one.asked and held):
         return ""
     asked = [step for step in one.ended["probe"] if step.at >= one.last.at]
     nodes = probers(one.seen, observed.owners)

@@ -124,6 +124,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[StepSeen, ...] = ()
     fenced_at: float | None = None
     order_logged: bool = False  # the order is under a signed checkpoint
+    probes: bool = True  # others may look; not for single keys, which may be made anew meanwhile
     routers_waiting: int = 0
     gateways_waiting: int = 0
     lease_ends_at: float | None = None  # of the last key lease of the targets, None = none is out

@@ -65,6 +65,8 @@ AGENT = {
     "agent-error": "the agent began the command and could not end it",
     "journal-full": "the agent's journal cannot be written, so the command was not begun or its receipt waits",
     "args-malformed": "the command's arguments are not as its kind needs them",
+    "targets-unproven": "what the command reaches is not proved to be of an order",
+    "keys-missing": "keys that the command's targets name did not come with it, or are others",
     "owner-unknown": "the node has no such tier, or another source speaks for it",
     "blocks-leased": "blocks that are in use are left, until nobody reads them or force breaks in",
     "tier-down": "the tier's medium did not answer",

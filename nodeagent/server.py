@@ -32,7 +32,7 @@ COMMANDS_MOST = 8
 TRANSFERS_MOST = 4
 """Answers to other agents that are made at a time."""
 COMMAND_STATUS = {
-    "command-malformed": 400, "command-signature": 401, "command-not-for-this-node": 403, "queue-full": 503,
+    "command-malformed": 400, "command-signature": 401, "command-not-for-this-node": 403, "targets-unproven": 403, "queue-full": 503,
     "journal-full": 507,
 }  # fmt: skip
 Scope = MutableMapping[str, Any]

@@ -140,6 +140,7 @@ def _observed(
         steps=tuple(step_seen(row) for row in rows),
         fenced_at=_at(operation.fenced_at),
         order_logged=operation.order_event is not None and is_signed(operation.order_event),
+        probes=len(whole) == len(targets),
         routers_waiting=behind,
         gateways_waiting=out.gateways if out else 0,
         lease_ends_at=_at(out.until) if out else None,

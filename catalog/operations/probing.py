@@ -41,7 +41,7 @@ def node_of(seen: Seen, wish: StepWish) -> UUID:
 def keys_before(seen: Seen, wishes: Sequence[StepWish]) -> dict[int, list[str]]:
     """Place → some keys of what these erases are about to find in memory."""
     new = [seen.places[w.owner] for w in wishes if w.kind == "erase" and w.tier in MEMORY_TIERS and not w.attempt]
-    whole = [(bytes(t.digest), t.min_gen) for t in seen.targets if not t.keys]
+    whole = [(bytes(t.digest), t.min_gen) for t in seen.targets if not t.keys_hash]
     if not new or not whole:
         return {}
     found = owners.samples(whole, MEMORY_TIERS)

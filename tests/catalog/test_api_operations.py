@@ -5,6 +5,7 @@ import uuid
 import pytest
 
 from catalog.models import Operation
+from tenants.models import Namespace
 from tests.tenants.conftest import caller  # noqa: F401
 from tests.tenants.making import a_model, a_namespace, a_tenant
 
@@ -147,6 +148,43 @@ def test_one_subject_goes_in_one_call_where_the_risk_allows(caller):  # noqa: F8
     namespace.refresh_from_db()
     assert namespace.min_gen == 2
     assert codes(call("DELETE", f"/tenants/{tenant.slug}/subjects/{'0' * 64}")) == (409, "nothing-selected")
+
+
+def test_a_whole_tenant_goes_in_one_call_if_its_phrase_is_said(caller, tenant):  # noqa: F811
+    call = caller("destructive-operator", scopes=(*SCOPES, "tenants:destroy", "deletions:destroy"))
+    path = f"/tenants/{tenant.slug}"
+    said = "?confirm_phrase=delete%200%20objects"
+    assert codes(call("DELETE", path + "?confirm_phrase=delete")) == (422, "reason-needed")
+    assert codes(call("DELETE", path + "?confirm_phrase=delete&reason=over")) == (422, "confirm-phrase-wrong")
+    assert codes(call("DELETE", "/tenants/nobody" + said + "&reason=over")) == (404, "not-found")
+    unscoped = caller("destructive-operator", scopes=(*SCOPES, "tenants:destroy"))
+    assert codes(unscoped("DELETE", path + said + "&reason=over")) == (403, "scope-missing")
+    assert call("DELETE", path + said + "&reason=over&validate_only=true").status_code == 202
+    assert not Operation.objects.exists()
+    answer = call("DELETE", path + said + "&reason=over")
+    assert answer.status_code == 202, answer.content
+    assert answer["Location"] == f"/api/v1/operations/{answer.json()['id']}"
+    assert answer.json()["risk"] == "R2"
+    assert set(Namespace.objects.filter(tenant=tenant).values_list("min_gen", flat=True)) == {2}
+    grave = a_tenant(erasure_scope="class", classes=["restricted"])
+    a_namespace(grave, a_model(), data_class="restricted")
+    refused = call("DELETE", f"/tenants/{grave.slug}{said}&reason=over")
+    assert codes(refused) == (409, "plan-needed")
+    assert "restricted" in refused.json()["detail"]
+
+
+def test_a_part_of_a_namespace_is_planned_when_it_is_said_what_becomes_of_the_rest(staff, tenant):
+    prefix = {"tenant": tenant.slug, "prefix": ["ab" * 32]}
+    for options in ({}, {"override_pins": True}):
+        asked = staff("POST", "/deletion-plans", {"selector": prefix, "options": options})
+        assert codes(asked) == (422, "collateral-needed")
+    ahead = {"tenant": tenant.slug, "older_than": "2999-01-01T00:00:00Z"}
+    refused = staff("POST", "/deletion-plans", {"selector": ahead, "options": {"collateral": "none"}})
+    assert codes(refused) == (400, "validation-failed")
+    for collateral in ("none", "namespace"):
+        answer = staff("POST", "/deletion-plans", {"selector": prefix, "options": {"collateral": collateral}})
+        assert answer.status_code == 201, answer.content
+        assert (answer.json()["namespaces"], answer.json()["blocks"]) == (0, 0), "no block is there that it means"
 
 
 def test_evidence_that_is_not_there_is_not_found(staff):

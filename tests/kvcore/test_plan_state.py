@@ -119,9 +119,9 @@ def test_a_contradiction_keeps_the_certificate_away() -> None:
 def test_a_doubtful_answer_to_a_fence_is_no_end_of_it() -> None:
     """It is asked once, and the erase that follows raises the fence itself: its receipt is the one that counts."""
     world = World([owner(1)])
-    world.set(order_logged=False)
+    world.intent = intent(paused=True)
     world.answer(world.wishes[0], bad=True)
-    world.set(order_logged=True)
+    world.intent = intent()
     world.run()
     assert finalizers_left(world.intent, world.seen) == ()
 
