@@ -51,11 +51,11 @@ class Network:
 class Node(Ordered):
     """A node with a desk."""
 
-    def __init__(self, path: Path, tiers, network: Network, name: str, number: int) -> None:
+    def __init__(self, path: Path, tiers, network: Network, name: str, number: int, secret=None) -> None:
         path.mkdir(exist_ok=True)
         super().__init__(path, tiers)
         self.name, self.number, self.network = name, number, network
-        self.secret = Ed25519PrivateKey.generate()
+        self.secret = secret or Ed25519PrivateKey.generate()
         raw = self.secret.private_bytes_raw()
         self.desk = Desk(
             self.media, self.ring, node=name, private_key=raw, clock=lambda: self.now, dialled=network.client

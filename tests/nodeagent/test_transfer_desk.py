@@ -162,6 +162,32 @@ def test_a_source_that_dies_leaves_what_came(pair, network, monkeypatch):
     check(b)
 
 
+def test_a_target_that_dies_before_or_after_a_commit_goes_on_with_what_it_kept(pair, network, tmp_path, monkeypatch):
+    monkeypatch.setattr(transfer_target, "WINDOW_BYTES", 8 * 1104)
+    a, b = pair
+    key = filled(a, b)
+    _, step = offer(a, D, b, S, everything(key))
+    network.cut = lambda number: number > 5
+    command, job = b.order("take", S, [everything(key)], party=a.party(D), offer=step)
+    assert b.desk.long["take"](command, job).code == "source-unreachable"
+    kept = b.all(S)
+    assert 0 < len(kept) < len(a.all(D))
+    b.close()
+    network.cut = lambda number: False
+    again = Node(tmp_path / "b", TIERS, network, "b", 2, secret=b.secret)
+    pair[1] = again
+    assert again.all(S) == kept  # whole runs, or nothing of them
+    again.lease_of(key)
+    again.drain()
+    again.told["reference"].clear()
+    done, detail = take(a, D, again, S, step, everything(key))
+    assert (done.outcome, detail.there, again.all(S)) == ("done", len(kept), a.all(D))
+    told = {k for item in again.items(Add) if item.step for k in unpack(item.keys)}
+    assert told == a.all(D)  # also what it had before: the catalog may have heard nothing of it
+    assert release(a, D, step, everything(key)).outcome == "done"
+    check(again)
+
+
 def test_a_step_that_is_stopped_goes_on_with_the_next_order(pair, monkeypatch):
     monkeypatch.setattr(transfer_target, "WINDOW_BYTES", 4 * 1104)
     a, b = pair
