@@ -21,7 +21,7 @@ from kvconsole.infra.rest import CODES
 from kvcore import move_steps, plans
 from kvcore.erasure import Graded
 from kvcore.plan_kinds import KINDS
-from kvcore.plan_state import conditions, operation_state, progress
+from kvcore.plan_state import CellProgress, conditions, operation_state, progress
 from kvcore.plan_steps import OwnerSeen
 from kvcore.risk import friction
 
@@ -119,11 +119,16 @@ def _observed(seen: Seen, *, graded: bool = True) -> dict[str, Any]:
         "progress": {
             "percent": 100 if outcome.startswith("completed") else far.percent,
             "cells": [
-                {**msgspec.to_builtins(cell), "flags": list(reached[cell.owner].flags if cell.owner in reached else ())}
-                for cell in far.cells
+                {**msgspec.to_builtins(cell), "flags": _flags(cell, reached.get(cell.owner))} for cell in far.cells
             ],
         },
     }
+
+
+def _flags(cell: CellProgress, reached: Graded | None) -> list[str]:
+    """What is said beside the class so far; a node that answers and was not asked to look yet is not unreachable."""
+    told = reached.flags if reached else ()
+    return [flag for flag in told if flag != "NODE_UNREACHABLE" or cell.state == "silent"]
 
 
 def _graded(owner: OwnerSeen, reached: Graded | None) -> OwnerSeen:

@@ -180,7 +180,7 @@ def plan(now: datetime, row: Plan, principal: Principal) -> dict[str, Any]:
         "said": sentences.plan(shown),
         "tiers": TIERS,
         "cells": cells(shown["cells"], by_node=staff),
-        "sums": cells(shown["cells"], by_node=False).get("", {}),
+        "sums": sums(shown["cells"]),
         "unreachable": shown["unreachable"] if staff else [],
         "unreachable_nodes": len(shown["unreachable"]),
         "blockers": [{**one, "node": one["node"] if staff else ""} for one in shown["blockers"]],
@@ -206,6 +206,11 @@ def cells(found: list[dict[str, Any]], *, by_node: bool) -> dict[str, dict[str, 
         cell["bytes"] += one["bytes"]
         cell["reachable"] = cell["reachable"] and one["reachable"]
     return dict(sorted(rows.items(), key=lambda pair: (-sum(c["bytes"] for c in pair[1].values()), pair[0])))
+
+
+def sums(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Tier → what was seen there on all nodes together; who of them answers is said where each stands."""
+    return {tier: {**cell, "reachable": True} for tier, cell in cells(found, by_node=False).get("", {}).items()}
 
 
 def drift(now: datetime, row: Plan, principal: Principal) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 State, cells and conditions are those of REST (`catalog.operation_views`). A tenant's people see tiers, and no nodes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -11,7 +11,7 @@ from uuid import UUID
 from django.http import Http404
 
 from catalog.live import FLEET_ROLES
-from catalog.models import Operation, Step
+from catalog.models import Node, Operation, Step
 from catalog.operation_views import operation_view
 from catalog.selectors import WRITER_SECONDS
 from frontend import formats
@@ -74,7 +74,8 @@ def operation(now: datetime, one: Operation, principal: Principal, *, every: boo
         "silent_nodes": len(silent),
         "conditions": [condition(c, staff=staff) for c in shown["conditions"] if one.concluded_at is None],
         "names": people_of([one.requested_by]),
-        "steps": steps(one),
+        "steps": (found := steps(one)),
+        "node_names": node_names({step.node for step in found if step.node}) if staff else {},
         "staff": staff,
         "open": one.concluded_at is None and one.stopped_at is None,
         "live": {"as_of": now, "promise": WRITER_SECONDS, "old": False} if hears(principal) else None,
@@ -151,6 +152,11 @@ def steps(one: Operation) -> list[Step]:
     """The newest steps, with who answered; receipts have pages of their own."""
     rows = Step.objects.filter(operation=one.id).defer("receipt", "args")
     return list(rows.order_by("-done_at", "-created_at", "-id")[:MOST_STEPS])
+
+
+def node_names(ids: Collection[UUID]) -> dict[UUID, str]:
+    """What the nodes of steps are called."""
+    return dict(Node.objects.filter(id__in=ids).values_list("id", "name"))
 
 
 def stopping(one: Operation) -> dict[str, Any]:

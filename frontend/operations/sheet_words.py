@@ -16,7 +16,7 @@ LOOKS: dict[str, tuple[str, str]] = {
     "list": ("listed afterwards", "随后已列出"),
     "none": ("not looked at", "未检查"),
 }
-PARTS_ZH = {"tenant": "租户", "namespace": "命名空间", "epoch": "模型与版本", "class": "数据类别", "label": "标签",
+PARTS_ZH = {"tenant": "租户", "namespace": "命名空间", "epoch": "模型与纪元", "class": "数据类别", "label": "标签",
             "subject": "主体", "session": "会话", "prefix": "块键", "older_than": "早于"}  # fmt: skip
 PARTS_EN = {"tenant": "Tenant", "namespace": "Namespace", "epoch": "Model and epoch", "class": "Data class",
             "label": "Label", "subject": "Subject", "session": "Session", "prefix": "Keys of blocks",
