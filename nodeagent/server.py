@@ -32,8 +32,8 @@ COMMANDS_MOST = 8
 TRANSFERS_MOST = 4
 """Answers to other agents that are made at a time."""
 COMMAND_STATUS = {
-    "command-malformed": 400, "command-signature": 401, "command-not-for-this-node": 403, "targets-unproven": 403, "queue-full": 503,
-    "journal-full": 507,
+    "command-malformed": 400, "command-signature": 401, "command-not-for-this-node": 403,
+    "targets-unproven": 403, "queue-full": 503, "journal-full": 507,
 }  # fmt: skip
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

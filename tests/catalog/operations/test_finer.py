@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from audit.certifying import certificate_of_operation
-from audit.models import Event
-from audit.registry import TYPES
+from audit.proving import event_body
 from catalog.models import OperationTarget
 from catalog.operation_requests import deletion_request, plan_create
 from catalog.operation_views import operation_view
@@ -49,7 +48,7 @@ def test_a_prefix_goes_with_what_continues_it_and_its_namespace_lives_on(world, 
     namespace, first, second = chain
     plan, operation = asked(world, prefix=[key(3).hex()])
     gone = packed(key(n) for n in (3, 4, 5, 6))
-    assert (plan.blocks, plan.risk, plan.reasons) == (7, "R2", ("tier-part-1",))
+    assert (plan.blocks, plan.risk, plan.reasons) == (7, "R2", ("tier-part-1", "not-own"))
     assert {cell.node: cell.blocks for cell in plan.cells} == {"n1": 4, "n2": 3}
     (row,) = OperationTarget.objects.filter(operation=operation.id)
     assert (bytes(row.keys), row.keys_hash, row.key_count, row.below) == (gone, keys_hash(gone), 4, True)
@@ -75,7 +74,7 @@ def test_a_prefix_goes_with_what_continues_it_and_its_namespace_lives_on(world, 
          "keys": {"count": 4, "sha256": keys_hash(gone)}}
     ]  # fmt: skip
     assert not any(copy["evidence"]["unroutable"] for copy in body["copies"]), "nothing is claimed of a generation"
-    order = json.loads(bytes(Event.objects.get(event_type=TYPES["order.approved"].number).body))["data"]
+    order = json.loads(event_body(operation.order_event))["data"]
     assert (order["kinds"], order["fencing"], order["targets"]) == (["erase"], False, 1)
 
 
