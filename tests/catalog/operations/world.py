@@ -37,11 +37,13 @@ class Eraser(FarNode):
         super().__init__()
         self.prev, self.held, self.orders, self.receipts, self.sim = FIRST, {}, [], {}, None
         self.here, self.others = True, []
+        self.skew = self.lag = 0.0
+        """How far its clock is off, and what its receipts say of the time."""
 
     def answer(self, http, envelope):
         if self.mood == "off":
             return http.close_connection
-        command = open_command(envelope, self._verify, node=self.node, now=time.time())
+        command = open_command(envelope, self._verify, node=self.node, now=time.time() + self.skew)
         if not isinstance(command, Command):
             return self._send(http, 403, msgspec.json.encode({"code": command}))
         self.orders.append(command)
@@ -75,7 +77,8 @@ class Eraser(FarNode):
             clean = {**readback, "clean": 4 if not found else 3}
             detail = {
                 "found_blocks": found, "found_bytes": found * BYTES * TOKENS, "listed_at_us": 3,
-                "counters": {"used_bytes": 0, "blocks": FILLED + found + 5 * (self.mood == "miscounts")}, "readback": clean, "medium": medium,
+                "counters": {"used_bytes": 0, "blocks": FILLED + found + 5 * (self.mood == "miscounts")},
+                "readback": clean, "medium": medium,
                 "stream_pos": position,
             }  # fmt: skip
         elif command.kind == "probe":
@@ -90,7 +93,7 @@ class Eraser(FarNode):
             detail = {"objects": 0, "key_medium": "memory", "lease_dropped": True, "flags": []}
         if command.kind in ("erase", "verify", "shred"):
             detail["targets_root"] = "00" * 32 if self.mood == "strays" else command.args["targets_root"]
-        receipt = Receipt(v=PROTOCOL, outcome=outcome, at=time.time(), prev=self.prev, step=command.step,
+        receipt = Receipt(v=PROTOCOL, outcome=outcome, at=time.time() + self.lag, prev=self.prev, step=command.step,
                           kind=command.kind, node=self.node, detail=detail,
                           code="blocks-leased" if outcome == "partial" else "")  # fmt: skip
         if self.mood != "forks":
