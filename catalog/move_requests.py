@@ -139,7 +139,7 @@ def namespaces_of_all() -> list[Erasable]:
 
 def _unpinned(rows: list[Erasable], now: datetime) -> list[Erasable]:
     """Those of which something may move: what is pinned as a whole stays."""
-    pins = pins_in_force(now).filter(keys=None, namespace__in=[row.id for row in rows])
+    pins = pins_in_force(now).filter(keys__isnull=True, namespace__in=[row.id for row in rows])
     whole = set(pins.values_list("namespace", flat=True))
     left = [row for row in rows if row.id not in whole]
     if rows and not left:

@@ -19,6 +19,7 @@ from django.db import DatabaseError, close_old_connections, connections
 from catalog.holds import holds_sweep
 from catalog.operations.engine import operations_due, reconcile
 from catalog.operations.supplements import supplements_due
+from catalog.pins import pins_sweep
 from catalog.restoring import fences_compare
 from catalog.rules.due import rules_due
 
@@ -51,6 +52,7 @@ def _run() -> None:
                 if time.monotonic() - supplemented >= SUPPLEMENTS_SECONDS:
                     supplements_due(now=datetime.now(UTC))
                     holds_sweep(now=datetime.now(UTC))
+                    pins_sweep(now=datetime.now(UTC))
                     rules_due(now=datetime.now(UTC))
                     supplemented = time.monotonic()
                 _look(pool, operations_due(now=datetime.now(UTC), late=LATE_SECONDS), holder)

@@ -69,6 +69,8 @@ FROZEN = """
 050d hold.released approval
 050e hold.denied approval
 050f session.ended namespaces:int operation:text?
+0520 pin.created namespace blocks:int until:time reason:free
+0521 pin.removed namespace expired:flag
 0601 key.leased holder_kind holder leases:int new:int fence_seq:int leases_hash:hex
 0602 key.destroyed kind name keys:int
 0701 export.made range:map filters:map formats:list records:int manifest_sha256:hex
