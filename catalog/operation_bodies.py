@@ -9,6 +9,7 @@ from kvcore.blocks import TIERS
 from kvcore.residency import PLACE
 
 HEX32 = r"^[0-9a-f]{64}$"
+HEX_KEY = r"^[0-9a-f]{32}(?:[0-9a-f]{32})?$"
 MOST_PREFIX = 4096
 
 
@@ -22,7 +23,10 @@ def _part() -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         "label": serializers.CharField(max_length=200, required=False),
         "class": serializers.CharField(max_length=63, required=False),
         "prefix": serializers.ListField(
-            child=serializers.RegexField(HEX32), required=False, max_length=MOST_PREFIX, help_text="Keys of blocks"
+            child=serializers.RegexField(HEX_KEY),
+            required=False,
+            max_length=MOST_PREFIX,
+            help_text="Keys of blocks, or the first 16 bytes of them; what continues them goes too",
         ),
         "older_than": serializers.DateTimeField(required=False),
     }

@@ -214,7 +214,7 @@ def operation_begin(
     if KINDS[operation.kind].fences and not any(target.keys for target in targets):
         reached = _fence(operation, targets, actor, now)
     elif KINDS[operation.kind].fences:  # keys are behind a fence of the directory, and their namespaces live on
-        reached = [_reached(operation, target) for target in targets]
+        reached = list({target.ns: _reached(operation, target) for target in targets}.values())
         operation.fenced_at = now
     else:
         reached = [_reached(operation, target) for target in targets]

@@ -145,7 +145,7 @@ def plan_view(row: Plan) -> dict[str, Any]:
             "plan_hash": plan.plan_hash,
             "selector": row.selector,
             "options": row.options,
-            "namespaces": len(plan.targets),
+            "namespaces": len({target.ns for target in plan.targets}),
             "left_out": [_left_out(target) for target in plan.left_out],
             "tenants": list(plan.tenants),
             "blocks": plan.blocks,

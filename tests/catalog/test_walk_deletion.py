@@ -117,9 +117,9 @@ class Api:
             found[digest] = answer.status_code, bool(answer.json().get("runs"))
         return found
 
-    def delete(self, **selector):
+    def delete(self, *, options=None, **selector):
         """The operation that deletes what this selects."""
-        plan = self.post("/deletion-plans", {"selector": selector})
+        plan = self.post("/deletion-plans", {"selector": selector, **({"options": options} if options else {})})
         assert plan["risk"] != "R3", (plan["reasons"], [(c["node"], c["tier"], c["blocks"]) for c in plan["cells"]])
         body = {"plan_id": plan["id"], "plan_hash": plan["plan_hash"], "reason": "the walk",
                 "confirm_phrase": plan["confirm_phrase"]}  # fmt: skip
@@ -151,8 +151,30 @@ def test_deletions_end_in_certificates_also_when_a_node_was_off(console, fresh_d
         keys = until(lambda: len(rows := cx.execute(FIRST_KEYS).fetchall()) == 3 and rows, "rows are behind")
         yesterday = Dump(fresh_database, console.state / "yesterday.dump")
         _all_there(api, held)
+        _a_part(api, held, cx)
         _one_off(console, api, held, made)
     _restored(console, api, yesterday, {bytes(digest): bytes(key) for digest, key in keys}, made)
+
+
+def _a_part(api, held, cx):
+    """A prompt's blocks and what continues them go alone: keys beside the commands, matched by half of each."""
+    query = ("SELECT encode(substr(g.keys, 1, 16), 'hex') FROM catalog_segment g JOIN catalog_keyspace k"
+             " ON k.id = g.keyspace JOIN tenants_namespace n ON n.digest = k.digest"
+             " WHERE n.label = 'bulk' AND g.up IS NULL AND g.parent IS NULL ORDER BY g.id DESC LIMIT 1")  # fmt: skip
+    before = held("bulk")
+    ((key,),) = cx.execute(query).fetchall()
+    plan, operation = api.delete(tenant="many", label="bulk", prefix=[key], options={"collateral": "none"})
+    assert 0 < plan["blocks"] < before
+    found = until(
+        lambda: (now := api.get(f"/operations/{operation}"))["done"] and now,
+        lambda: json.dumps(api.get(f"/operations/{operation}"), indent=1),
+    )
+    assert found["state"] == "completed", json.dumps(found, indent=1)
+    assert held("bulk") == before - plan["blocks"], "no other block went"
+    body = api.get(f"/certificates/{found['certificate']}.json")["body"]
+    assert body["targets"][0]["keys"]["count"] > 0
+    assert sum(copy["blocks"] for copy in body["copies"]) == plan["blocks"]
+    assert not cx.execute("SELECT 1 FROM tenants_namespace WHERE label = 'bulk' AND min_gen > 1").fetchall()
 
 
 def _all_there(api, held):
