@@ -54,7 +54,7 @@ FROZEN = """
 0405 node.dedicated name tenant evict:flag
 0410 command.ordered step kind node args:map
 0411 command.concluded step kind node state code receipt_hash
-0501 order.approved operation kinds:list nodes:list plan_hash:hex selector_hash:hex risk approval:text? not_after:time
+0501 order.approved operation kinds:list nodes:list plan_hash:hex selector_hash:hex risk approval:text? not_after:time targets_root:hex? targets:int? force_after:time? fencing:flag
 0502 operation.requested kind trigger plan_hash:hex selector_hash:hex risk namespaces:int fence_seq:int reason:free approval:text? grace_seconds:num
 0503 operation.fenced namespaces:int fence_seq:int approval
 0504 operation.changed change generation:int bytes_per_second:int?

@@ -25,7 +25,7 @@ def agree(hold, kind, name):
 
 
 def test_a_hold_lets_fence_and_waits_with_erasing_until_two_persons_released_it(world):
-    namespace, node = world.namespace(), world.node("n1")
+    namespace, node, _ = world.namespace(), world.node("n1"), world.node("n2")
     world.hold(node, namespace, 1, 2)
     hold = hold_request(selector={"tenant": world.tenant.slug}, authority="Court 7", reason="case", actor=person(),
                         review_at=now() + timedelta(days=90), now=now())  # fmt: skip
