@@ -27,7 +27,7 @@ from nodeagent.outbox import Outbox
 from nodeagent.pool import Pool
 from nodeagent.runs import Copy, Run
 from nodeagent.targets import Targets
-from nodeagent.tiers.base import HEADER_BYTES, seal
+from nodeagent.tiers.base import HEADER_BYTES, TierStore, seal
 from nodeagent.tiers.disk import WRITERS, DiskTier
 from nodeagent.tiers.memory import MemoryTier
 from nodeagent.tiers.objects import KeyFile
@@ -47,7 +47,7 @@ class Site:
     def __init__(self, path: Path, runs: int) -> None:
         size = (runs * RUN_BLOCKS + 8) * SLOT
         keys = KeyFile(path / "keys")
-        self.tiers = [
+        self.tiers: list[TierStore] = [
             MemoryTier(Tier.HBM, capacity_bytes=size, slot_bytes=SLOT),
             MemoryTier(Tier.DRAM, capacity_bytes=size, slot_bytes=SLOT),
             DiskTier(path / "ssd", capacity_bytes=size, keys=keys, enc_key=lambda ns, gen: bytes(32)),
