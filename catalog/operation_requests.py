@@ -68,7 +68,7 @@ def plan_create(
     asked = input_of(kind=kind, selector=said, options=chosen, actor=actor, now=now)
     frozen = plans.plan_freeze(asked, now.timestamp())
     return Plan.objects.create(
-        tenant_id=tenant_of(namespaces_of(said), actor),
+        tenant_id=(actor.tenant_id or PLATFORM) if kind == "epoch" else tenant_of(namespaces_of(said), actor),
         kind=kind,
         requested_by=actor.subject,
         selector=msgspec.to_builtins(said),

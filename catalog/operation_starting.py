@@ -6,6 +6,7 @@ for, when somebody decided, and by the engine.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -162,10 +163,15 @@ def wait_of(operation: Operation, now: datetime) -> Wait | None:
     return Wait(DRAINING, until) if until > now else None
 
 
+def _closer(operation: Operation, actor: Principal) -> Principal:
+    """Who closes an epoch: the operation's tenant, whatever the row says of who asked, in which a session may lie."""
+    return replace(actor, tenant_id=None if operation.tenant_id == PLATFORM else operation.tenant_id)
+
+
 def operation_waits(operation: Operation, wait: Wait, who: Principal, now: datetime) -> None:
     """It waits; where a drain begins, no request is resolved for the epoch any more. The caller keeps the row."""
     if wait.code == DRAINING and operation.drain_until is None:
-        epoch_close(epoch=str(operation.selector.get("epoch", "")), policy="drain", actor=who)
+        epoch_close(epoch=str(operation.selector.get("epoch", "")), policy="drain", actor=_closer(operation, who))
         operation.drain_from, operation.drain_until = now, wait.until
     operation.problem = wait.code
     operation.due_at = min(wait.until, now + (SOON if wait.code == DRAINING else LOOK_AGAIN))
@@ -236,7 +242,7 @@ def _fence(
     ids = [UUID(target.namespace) for target in targets if target.namespace]
     retiring = operation.kind == "epoch"
     if retiring and operation.drain_until is None:
-        epoch_close(epoch=str(operation.selector.get("epoch", "")), policy="immediate", actor=actor)
+        epoch_close(epoch=str(operation.selector.get("epoch", "")), policy="immediate", actor=_closer(operation, actor))
     fenced = namespaces_fence(namespaces=ids, reason=operation.kind, actor=actor, now=now, close=retiring)
     operation.fenced_at = now
     operation.fence_seq = max((f.fence_seq for f in fenced), default=0)

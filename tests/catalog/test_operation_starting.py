@@ -9,12 +9,13 @@ import pytest
 from audit.approvals import approval_decide
 from audit.models import Event
 from audit.registry import TYPES
-from catalog.models import Operation
-from catalog.operation_orders import operation_change
+from catalog.models import Operation, Plan
+from catalog.operation_orders import kept, operation_change
 from catalog.operation_requests import deletion_request, plan_create
 from catalog.operation_starting import DRAIN_LEAST, decision_apply
 from kvcore.keys import GENERATION_CLOSED
 from tenants import services
+from tenants.constants import PLATFORM_TENANT
 from tenants.models import Epoch, KeyLease
 from tenants.selectors import namespaces_active
 from tests.catalog.operations import world
@@ -123,6 +124,23 @@ def test_at_once_is_at_once_and_once(old):
     assert (operation.fenced_at, old.state) == (NOW, CLOSED)
     with pytest.raises(Exception, match="retired already"):
         old.retire(drain=False)
+
+
+@pytest.mark.parametrize("options", [{"drain": True, "drain_seconds": 60.0}, {}])
+def test_what_a_tenants_session_wrote_closes_no_epoch_of_the_platform(old, options):
+    real = plan_create(selector={"epoch": f"{old.model.name}/1"}, options=options, actor=old.who, now=NOW, kind="epoch")
+    assert real.tenant_id == PLATFORM_TENANT
+    told = {f.attname: getattr(real, f.attname) for f in Plan._meta.fields}
+    plan = Plan.objects.create(**told | {"id": uuid.uuid4(), "tenant_id": old.tenant.id})
+    operation = Operation.objects.create(
+        tenant_id=old.tenant.id, kind="epoch", trigger="epoch", selector=real.selector, options=real.options,
+        plan=plan.id, plan_hash=bytes(real.plan_hash), risk="R2", requested_by="user:x", requester=kept(old.who),
+        deadline=NOW, not_after=NOW, created_at=NOW, due_at=NOW,
+    )  # fmt: skip
+    assert not started(operation)
+    assert not started(operation, seconds=700)
+    assert old.state == ("open", "active", 1)
+    assert operation.outcome == "expired"
 
 
 # --- the second person --------------------------------------------------------------------
