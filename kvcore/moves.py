@@ -6,6 +6,8 @@ destination `take`s (COPY, then COMMIT run by run, announced by itself inside th
 catalog has what the destination announced. Built by `kvcore.move_steps`, obeyed by `nodeagent.transfer`.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 from kvcore.receipts import EraseTarget, StreamPos
@@ -13,8 +15,8 @@ from kvcore.receipts import EraseTarget, StreamPos
 MOVE, OFFER, TAKE, RELEASE = "move", "offer", "take", "release"
 MOVES = frozenset({MOVE, OFFER, TAKE, RELEASE})
 """Kinds of commands that move blocks. All need an order: one hands blocks out, one takes them, one destroys a copy."""
-LEFT_MOST = 10_000
-"""Runs that a receipt names as left; a source with more of them is offered from again."""
+LEFT_MOST = 2_000
+"""Stretches of a manifest that a receipt names as left; where there are more, it is offered anew."""
 
 
 class Party(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +35,7 @@ class MoveArgs(msgspec.Struct, frozen=True, kw_only=True):
     """`Command.args` of move, offer, take and release. `source`, `tier` and `owner` are the node's own place.
 
     move: from `tier` to `to_tier`. offer: to `party`, until `until`, at most `most_bytes`. take: from `party`, what it
-    offered in its step `offer`. release: what was offered in the step `offer`, but `left` (versions of runs, decimal).
+    offered in its step `offer`. release: what the step `offer` offered, but `left` (`stretches` of its manifest).
     `tenants`: digest of a namespace → whose it is, hex, where the console knows. `rate_bytes_per_s` bounds the tier and
     the link. `until` in seconds since 1970. `only`: of the targets the runs with these keys (hex), [] = all. `keep`: a
     copy is made, and what was offered stays the source's own.
@@ -72,8 +74,8 @@ class OfferedDetail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TakenDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """`Receipt.detail` of `take`. `there`: of `blocks` those that were here before. `left`: versions of the source's
-    runs that were not taken, and `refused` how many of them by code. `peak_bytes`: most that was in flight at a time.
+    """`Receipt.detail` of `take`. `there`: of `blocks` those that were here before. `left`: `stretches` of the manifest
+    that were not taken, and `refused` how many blocks of them by code. `peak_bytes`: most that was in flight at a time.
     """
 
     runs: int
@@ -111,3 +113,27 @@ class MovedDetail(msgspec.Struct, frozen=True, kw_only=True):
     refused: dict[str, int]
     pinned: int
     stream_pos: StreamPos
+
+
+def stretches(numbers: Iterable[int]) -> list[str]:
+    """Places in a manifest as stretches, "first-last" each, in order."""
+    out: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if out and out[-1][1] == number - 1:
+            out[-1][1] = number
+        else:
+            out.append([number, number])
+    return [f"{first}-{last}" for first, last in out]
+
+
+def places_in(found: Iterable[str], size: int) -> set[int]:
+    """The places that stretches name, of a manifest of this size.
+
+    Raises:
+        ValueError: one is no stretch.
+    """
+    out: set[int] = set()
+    for text in found:
+        first, _, last = text.partition("-")
+        out.update(range(max(int(first), 0), min(int(last) + 1, size)))
+    return out

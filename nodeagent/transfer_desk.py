@@ -23,8 +23,8 @@ from nodeagent.transfer import Line, Page, Parcel, poster, transfer_client
 from nodeagent.transfer_local import Moving
 from nodeagent.transfer_pace import Credits, Pace
 from nodeagent.transfer_source import Offers
-from nodeagent.transfer_staging import Staging
-from nodeagent.transfer_target import Source, Taking
+from nodeagent.transfer_staging import Source, Staging
+from nodeagent.transfer_target import Taking
 
 OPEN_SECONDS = 0.05
 _Verb = Callable[[Command, MoveArgs, Tier, Targets, Job], Done]

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from kvcore.blocks import BlockState, Tier
 from kvcore.events import State
 from kvcore.messages import Command
-from kvcore.moves import MoveArgs, OfferedDetail, Party, ReleasedDetail
+from kvcore.moves import MoveArgs, OfferedDetail, Party, ReleasedDetail, places_in
 from nodeagent.jobs import Done, Job
 from nodeagent.pool import Pool
 from nodeagent.positions import position
@@ -101,7 +101,11 @@ class Offers:
         offer = self.open.get(args.offer)
         if offer is None:
             return Done("refused", "offer-unknown", {})
-        left = set(offer.held) if args.keep else {int(v) for v in args.left if v.isdecimal()}
+        try:
+            named = places_in(args.left, len(offer.manifest))
+        except ValueError:
+            return Done("refused", "args-malformed", {"error": "left"})
+        left = set(offer.held) if args.keep else {offer.manifest[place].version for place in named}
         kept = self._let_go(offer, left)
         counts = {"runs": 0, "blocks": 0, "bytes": 0}
         gone = sum(m.blocks for m in offer.manifest if m.version not in offer.held and m.version not in left)

@@ -3,9 +3,15 @@
 Under the pool's lock. Used by `transfer_target` and `transfer_desk`.
 """
 
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
 from kvcore.blocks import Tier
+from kvcore.moves import Party
+from nodeagent.runs import Run, Space
 from nodeagent.targets import Targets
-from nodeagent.tiers.base import RunMeta
+from nodeagent.tiers.base import RunMeta, content, seal
+from nodeagent.transfer import Page, Parcel
 
 
 class Staging:
@@ -41,3 +47,34 @@ class Staging:
 
     def __len__(self) -> int:
         return len(self._held)
+
+
+class Source(Protocol):
+    """One connection to who offers: over the network, or to another source of this node."""
+
+    def page(self, after: int) -> Page:
+        """The manifest from there on."""
+        ...
+
+    def fetch(self, versions: list[int], credit: int) -> Parcel:
+        """These runs, as far as the credit goes."""
+        ...
+
+
+Dial = Callable[[Party, str], Source]
+"""(who offers, step of the offer) -> a connection. Raises Cut or Denied."""
+
+
+class Landing(NamedTuple):
+    """A run on its way to the tier: what of it is missing here becomes new runs."""
+
+    meta: RunMeta
+    space: Space
+    new: list[tuple[Run, bytes]]
+    blocks: int
+
+
+def resealed(made: RunMeta, meta: RunMeta, raw: bytes, start: int) -> bytes:
+    """Blocks of another node's run from `start` on, headed as this node's own run `made`."""
+    at = iter(range(start, start + made.blocks))
+    return seal(made, lambda key: content(meta, raw, next(at)))

@@ -8,7 +8,7 @@ it is fetched and again when it is committed. Whoever was cut off goes on where 
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import msgspec
 
@@ -16,7 +16,7 @@ from kvcore.blocks import BlockState, Tier
 from kvcore.events import Add
 from kvcore.keys import KEY_BYTES
 from kvcore.messages import Command
-from kvcore.moves import LEFT_MOST, MoveArgs, Party, TakenDetail
+from kvcore.moves import LEFT_MOST, MoveArgs, TakenDetail, stretches
 from nodeagent.jobs import Done, Job
 from nodeagent.keys import KeyRing
 from nodeagent.pool import Pool
@@ -30,14 +30,12 @@ from nodeagent.tiers.base import (
     TierDown,
     TierFull,
     TierReset,
-    content,
-    seal,
     verify_run,
 )
 from nodeagent.tiers.memory import MemoryTier
-from nodeagent.transfer import Cut, Denied, Page, Parcel
+from nodeagent.transfer import Cut, Denied
 from nodeagent.transfer_pace import Credits, Pace
-from nodeagent.transfer_staging import Staging
+from nodeagent.transfer_staging import Dial, Landing, Source, Staging, resealed
 
 WINDOW_BYTES = 4 * 2**20
 """Asked for at once; two are in flight, so that one is on its way while the other is written."""
@@ -46,31 +44,6 @@ CUT_PATIENCE_SECONDS, CUT_WAIT_SECONDS = 15.0, 0.2
 
 
 LEASE_PATIENCE_SECONDS, LEASE_WAIT_SECONDS = 5.0, 0.1
-
-
-class Source(Protocol):
-    """One connection to who offers: over the network, or to another source of this node."""
-
-    def page(self, after: int) -> Page:
-        """The manifest from there on."""
-        ...
-
-    def fetch(self, versions: list[int], credit: int) -> Parcel:
-        """These runs, as far as the credit goes."""
-        ...
-
-
-Dial = Callable[[Party, str], Source]
-"""(who offers, step of the offer) -> a connection. Raises Cut or Denied."""
-
-
-class Landing(NamedTuple):
-    """A run on its way to the tier: what of it is missing here becomes new runs."""
-
-    meta: RunMeta
-    space: Space
-    new: list[tuple[Run, bytes]]
-    blocks: int
 
 
 class Taking:
@@ -141,6 +114,9 @@ class Taking:
         while todo:
             self._job.check()
             window = self._window(todo)
+            if full := self._without_room(window):
+                todo = [m for m in todo if m.version not in full]
+                continue
             size = sum(m.size_bytes for m in window)
             self._wait(size)
             granted = self._credits.take(size, left=left, check=self._job.check)
@@ -161,6 +137,20 @@ class Taking:
             out.append(meta)
             size += meta.size_bytes
         return out
+
+    def _without_room(self, window: list[RunMeta]) -> set[int]:
+        """Those of the window that cannot come for want of room: refused before a byte of them is fetched."""
+        pool, full = self._pool, set[int]()
+        with pool.lock:
+            used = self._store.used_bytes
+            for meta in window:
+                if meta.keys[:KEY_BYTES] in pool.index and meta.keys[-KEY_BYTES:] in pool.index:
+                    continue  # it seems to be here
+                used += meta.size_bytes
+                if used > pool.budget.most(pool.budget.tenant(meta.ns), self._tier, self._store.capacity_bytes):
+                    full.add(meta.version)
+                    self._refuse(meta, "target-full")
+        return full
 
     def _wait(self, size: int) -> None:
         party = self._args.party
@@ -286,7 +276,7 @@ class Taking:
         for start, end in pieces(here) if missing else []:
             parent = keys[start - 1] if start else meta.parent
             made = pool.meta(space, depth=meta.depth + start, parent=parent, keys=b"".join(keys[start:end]))
-            new.append((Run(space, made, now=now), _resealed(made, meta, bytes(raw), start)))
+            new.append((Run(space, made, now=now), resealed(made, meta, bytes(raw), start)))
         return Landing(meta, space, new, size)
 
     def _store_all(self, ready: list[Landing]) -> None:
@@ -377,13 +367,14 @@ class Taking:
         with self._pool.lock:
             at = position(self._pool, self._tier, self._targets.namespaces)
         missing = {m.version for m in self._manifest if m.version not in self.settled}
-        left = sorted(missing | self.refused.keys())
+        gone = missing | self.refused.keys()
+        left = stretches(at for at, meta in enumerate(self._manifest) if meta.version in gone)
         codes: Counter[str] = Counter()
         for why, blocks in self.refused.values():
             codes[why] += blocks
         detail = TakenDetail(
             runs=self.counts["runs"], blocks=self.counts["blocks"], bytes=self.counts["bytes"],
-            there=self.counts["there"], left=[str(v) for v in left[:LEFT_MOST]], refused=dict(codes),
+            there=self.counts["there"], left=left[:LEFT_MOST], refused=dict(codes),
             peak_bytes=self._credits.peak, resumed=self.resumed, stream_pos=at,
         )  # fmt: skip
         if len(left) > LEFT_MOST:
@@ -392,9 +383,3 @@ class Taking:
             return Done("failed", code, msgspec.to_builtins(detail))
         why = code or (min(codes, key=lambda c: (-codes[c], c)) if codes else "")
         return Done("partial" if left or code else "done", why, msgspec.to_builtins(detail))
-
-
-def _resealed(made: RunMeta, meta: RunMeta, raw: bytes, start: int) -> bytes:
-    """Blocks of another node's run from `start` on, headed as this node's own run `made`."""
-    at = iter(range(start, start + made.blocks))
-    return seal(made, lambda key: content(meta, raw, next(at)))

@@ -4,6 +4,8 @@ import random
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kvcore.move_steps import (
     MoveIntent,
@@ -20,7 +22,7 @@ from kvcore.move_steps import (
     state,
     steps,
 )
-from kvcore.moves import MoveArgs
+from kvcore.moves import MoveArgs, places_in, stretches
 from kvcore.plan_state import State
 
 A, B, C = 11, 12, 13
@@ -113,10 +115,10 @@ def test_within_a_source_it_is_one_step():
 def test_what_was_left_is_released_as_left_and_offered_again_where_that_helps():
     world = World(Route(source=A, target=B))
     world.answer(world.wish("offer"))
-    world.answer(world.wish("take"), "partial", "lease-over", left=("17",), refused={"lease-over": 2})
+    world.answer(world.wish("take"), "partial", "lease-over", left=("17-17",), refused={"lease-over": 2})
     world.heard()
     release = world.wish("release")
-    assert release.args["left"] == ["17"]
+    assert release.args["left"] == ["17-17"]
     world.answer(release)
     again = world.wish("offer")
     assert (again.attempt, again.not_before > world.now) == (1, True)
@@ -127,7 +129,7 @@ def test_what_was_left_is_released_as_left_and_offered_again_where_that_helps():
 def test_what_no_room_is_for_stays_and_is_said():
     world = World(Route(source=A, target=B))
     world.answer(world.wish("offer"))
-    world.answer(world.wish("take"), "partial", "target-full", left=("17",), refused={"target-full": 2})
+    world.answer(world.wish("take"), "partial", "target-full", left=("17-17",), refused={"target-full": 2})
     world.heard()
     world.answer(world.wish("release"))
     assert left_behind(stands(world.intent, world.observed)) == {"target-full": 2}
@@ -246,3 +248,14 @@ def test_any_history_ends_and_releases_only_what_was_heard(seed):
         if done(stands(world.intent, world.observed)):
             return
     raise AssertionError(stands(world.intent, world.observed))
+
+
+@given(st.sets(st.integers(0, 60)))
+def test_stretches_say_which_places(numbers):
+    found = stretches(numbers)
+    assert places_in(found, 61) == numbers
+    assert len(found) <= len(numbers)
+    assert places_in(["0-999999999999"], 3) == {0, 1, 2}
+    for text in ("", "x-2", "3"):
+        with pytest.raises(ValueError, match="invalid literal"):
+            places_in([text], 9)

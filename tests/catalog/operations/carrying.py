@@ -6,7 +6,7 @@ import msgspec
 
 from kvcore.events import Add, Drop, Move
 from kvcore.messages import PROTOCOL, Receipt, receipt_hash, seal
-from kvcore.moves import MOVES
+from kvcore.moves import MOVES, places_in, stretches
 from tests.catalog.ingest.rig import BYTES, TOKENS, keys
 from tests.catalog.operations.world import Eraser
 
@@ -50,8 +50,8 @@ class Carrier(Eraser):
         source = next(side for side in self.others if side.node == args["party"]["node"])
         _, ns, numbers = source.offered[args["offer"]]
         if self.mood == "full":
-            left = [str(n) for n in numbers]
-            return "partial", "target-full", {**self._count([]), "left": left, "refused": {"target-full": len(left)}}
+            left = stretches(range(len(numbers)))
+            return "partial", "target-full", {**self._count([]), "left": left, "refused": {"target-full": len(numbers)}}
         self.blocks[args["tier"]] = ns, numbers
         self.says(
             Add(ns=ns, gen=1, keys=keys(*numbers), tier=args["tier"], tokens=TOKENS, bytes=BYTES * TOKENS,
@@ -61,7 +61,8 @@ class Carrier(Eraser):
 
     def _release(self, step, args):
         tier, ns, numbers = self.offered.pop(args["offer"])
-        gone = [] if args["keep"] else [n for n in numbers if str(n) not in args["left"]]
+        left = places_in(args["left"], len(numbers))
+        gone = [] if args["keep"] else [n for at, n in enumerate(numbers) if at not in left]
         if gone:
             del self.blocks[tier]
             self.says(Drop(ns=ns, gen=1, keys=keys(*gone), tier=tier, reason="hot_move"))
