@@ -119,7 +119,7 @@ class SessionHints(APIView):
     """Hints about a session."""
 
     @call(
-        "sessions_hint", body=HintIn, answer=HintOut, status=202,
+        "session_hints_create", body=HintIn, answer=HintOut, status=202,
         refusals=("not-found", "not-separable", "audit-unavailable", "validation-failed"),
     )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any], session: str) -> Response:
