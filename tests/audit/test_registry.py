@@ -30,6 +30,7 @@ FROZEN = """
 0211 namespace.generation_bumped digest:hex generation:int min_gen:int reason fence_seq:int
 0212 rollout.changed model shares:map before:map version:int horizon_seconds:int
 0213 namespaces.fenced namespaces:int fence_seq:int reason fences_hash:hex
+0214 fences.replayed namespaces:int fence_seq:int without:list
 0220 sharing.requested name owner audience:list expires_at:time reason:free approval residency
 0221 sharing.approved name owner audience:list approval decided_by
 0222 sharing.denied name owner approval decided_by reason:free
