@@ -44,7 +44,7 @@ def test_the_list_of_tasks_is_closed_and_known_by_name():
     ours = {name for name in app.tasks if name.startswith("catalog.")}
     assert ours >= {"catalog.command_send", "catalog.commands_due", "catalog.nodes_reconcile"}
     planned = {entry["task"] for entry in app.conf.beat_schedule.values()}
-    assert {"catalog.commands_due", "catalog.nodes_reconcile"} <= planned
+    assert {"catalog.commands_due", "catalog.nodes_reconcile", "catalog.reconcile_due", "catalog.rules_due"} <= planned
 
 
 def test_operations_are_found_by_a_sweep_and_what_is_not_there_is_no_error(monkeypatch, settings):
