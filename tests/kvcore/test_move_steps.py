@@ -4,8 +4,6 @@ import random
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kvcore.move_steps import (
     MoveIntent,
@@ -22,7 +20,7 @@ from kvcore.move_steps import (
     state,
     steps,
 )
-from kvcore.moves import MoveArgs, places_in, stretches
+from kvcore.moves import MoveArgs
 from kvcore.plan_state import State
 
 A, B, C = 11, 12, 13
@@ -248,14 +246,3 @@ def test_any_history_ends_and_releases_only_what_was_heard(seed):
         if done(stands(world.intent, world.observed)):
             return
     raise AssertionError(stands(world.intent, world.observed))
-
-
-@given(st.sets(st.integers(0, 60)))
-def test_stretches_say_which_places(numbers):
-    found = stretches(numbers)
-    assert places_in(found, 61) == numbers
-    assert len(found) <= len(numbers)
-    assert places_in(["0-999999999999"], 3) == {0, 1, 2}
-    for text in ("", "x-2", "3"):
-        with pytest.raises(ValueError, match="invalid literal"):
-            places_in([text], 9)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import httpx
 import msgspec
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -12,11 +13,13 @@ from kvcore.blocks import Tier
 from kvcore.keys import unpack
 from kvcore.messages import Command
 from kvcore.moves import MoveArgs, Party, TakenDetail
+from nodeagent import transfer_local, transfer_source, transfer_target
 from nodeagent.jobs import Done, Job
 from nodeagent.keys import Lease
 from nodeagent.transfer import Denied
 from nodeagent.transfer_desk import Desk
-from tests.nodeagent.ordering import ORDER, Ordered
+from tests.nodeagent.ordering import ORDER, Ordered, fill
+from tests.nodeagent.rig import blocks
 
 OWNERS = {Tier.HBM: 1, Tier.PINNED: 2, Tier.DRAM: 3, Tier.SSD: 4, Tier.REMOTE: 5}
 
@@ -113,3 +116,34 @@ def take(source: Node, tier: Tier, target: Node, to: Tier, step: str, *targets, 
 
 def release(source: Node, tier: Tier, step: str, *targets, left=()) -> Done:
     return source.obey("release", tier, *targets, offer=step, left=list(left))[0]
+
+
+TIERS = {"hbm": blocks(24), "dram": blocks(400), "ssd": blocks(400)}
+D, H, S = Tier.DRAM, Tier.HBM, Tier.SSD
+
+
+@pytest.fixture
+def network():
+    return Network()
+
+
+@pytest.fixture
+def pair(tmp_path, network, monkeypatch):
+    monkeypatch.setattr(transfer_target, "CUT_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(transfer_target, "LEASE_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(transfer_target, "CUT_PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(transfer_source, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(transfer_local, "PATIENCE_SECONDS", 0.1)
+    nodes = [Node(tmp_path / n, TIERS, network, n, i) for i, n in enumerate(("a", "b"), 1)]
+    yield nodes
+    for node in nodes:
+        node.close()
+
+
+def filled(a, b, rounds=24):
+    """A namespace with blocks on `a`, leased to both."""
+    key = a.lease()
+    b.lease_of(key)
+    fill(a, [key], rounds)
+    a.drain()
+    return key

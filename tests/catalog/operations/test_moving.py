@@ -1,15 +1,14 @@
 """Moves on the engine: offered, taken, heard, released; the old place serves until the new one is in the catalog."""
 
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
 from catalog.models import Step
-from catalog.move_requests import drain_request, migration_request, prefetch_request
+from catalog.move_requests import drain_request, migration_request
 from catalog.operation_bodies import OperationOut
 from catalog.operation_views import operation_view
-from catalog.pins import pin_create
 from kvconsole.infra.rest import Problem
 from tests.catalog.operations.carrying import carrier, deliver, holds, where
 from tests.catalog.operations.world import person
@@ -96,27 +95,3 @@ def _drained(world, a, b, namespace):
         world.go_on(operation, rounds=3)
         deliver(world)
     assert where(world, namespace) == {(a.node, "hbm"): (5, set())}
-
-
-def test_what_cannot_be_moved_is_refused_and_nothing_is_begun(fleet):
-    world, _, b, namespace = fleet
-    with refused("nothing-selected"):
-        migrate(world, selector={"tenant": world.tenant.slug, "label": "nobody's"})
-    with refused("no-route"):
-        migrate(world, from_tier="dram")
-    with refused("no-route"):
-        migrate(world, to_tier="ssd")
-    with refused("selector-unsupported"):
-        migrate(world, selector={"tenant": world.tenant.slug, "older_than": 5.0})
-    now = datetime.now(UTC)
-    asked = dict(namespace=str(namespace.id), prefix=["ab" * 32], to_node="b", to_tier="hbm", actor=person("operator"))
-    with refused("no-slack"):
-        prefetch_request(**asked, need_at=now + timedelta(seconds=1), now=now)
-    copied = prefetch_request(**asked, need_at=now + timedelta(minutes=1), now=now)
-    world.go_on(copied, rounds=3)
-    args = next(order.args for order in b.orders if order.kind == "take")
-    assert (args["keep"], args["only"]) == (True, ["ab" * 16])
-    hour = now + timedelta(hours=1)
-    pin_create(namespace=str(namespace.id), keys=None, until=hour, reason="", actor=person(), now=now)
-    with refused("all-pinned"):
-        migrate(world)
