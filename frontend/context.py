@@ -89,6 +89,8 @@ PLACES = (
         ("page-holds", "page-hold", "page-hold-new", "page-hold-release"),
         "operations",
     ),
+    Place("page-pins", "pin", pgettext_lazy("page", "Pins"), ("page-pins",), "operations"),
+    Place("page-migration-new", "flow", pgettext_lazy("page", "New migration"), ("page-migration-new",), "operations"),
     Place("page-deletion-new", "plus", pgettext_lazy("page", "New deletion"), ("page-deletion-new",), "operations"),
     Place("page-epoch-retire", "epoch", pgettext_lazy("page", "End an epoch"), ("page-epoch-retire",), "operations"),
 )

@@ -24,9 +24,9 @@ from kvconsole.infra.access import Principal
 from kvcore.plan_kinds import KINDS
 
 ACTS = ("page-operation-pause", "page-operation-resume", "page-operation-stop", "page-operation-throttle")
-MOST_NODES = 40
+MOST_NODES = 24
 """So many nodes are on a page, those first that are waited for; all of them are one click away."""
-MOST_STEPS = 50
+MOST_STEPS = 25
 
 
 class Cell(NamedTuple):

@@ -8,9 +8,11 @@ from typing import Any
 
 from audit.api_v1 import READERS as APPROVAL_READERS
 from catalog.api_holds import READERS as HOLD_READERS
+from catalog.api_moves import KEEPERS, MOVERS
+from catalog.api_moves import READERS as PIN_READERS
 from catalog.api_operations import DESTROYERS, PLANNERS, READERS
 from catalog.operation_requests import DESTROY
-from frontend.operations import deciding_views, views
+from frontend.operations import deciding_views, placing_views, views
 from kvconsole.infra.access import audited, counted, route
 
 PLAN, RUN = "plans/<uuid:plan_id>", "operations/<uuid:operation_id>"
@@ -71,6 +73,12 @@ urlpatterns = [
     route("holds/new", deciding_views.hold_new, "page-hold-new", **KEEP),
     route(HOLD, deciding_views.hold, "page-hold", GET=counted(*HOLD_READERS)),
     route(f"{HOLD}/release", deciding_views.hold_release, "page-hold-release", **KEEP),
+    route("pins", placing_views.pins, "page-pins", GET=counted(*PIN_READERS), POST=audited(*KEEPERS)),
+    route("pins/<uuid:pin_id>/remove", placing_views.pin_remove, "page-pin-remove", POST=audited(*KEEPERS)),
+    route(
+        "migrations/new", placing_views.migration_new, "page-migration-new",
+        GET=counted(*MOVERS), POST=audited(*MOVERS),
+    ),
     route(
         "epochs/retire", deciding_views.epoch_retire, "page-epoch-retire",
         GET=counted(*RETIRERS, **ASKS), POST=counted(*RETIRERS, **ASKS),

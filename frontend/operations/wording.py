@@ -41,7 +41,7 @@ KINDS: dict[str, Text] = {
     "residency": pgettext_lazy("operation", "Change of residency"),
     "quota_trim": pgettext_lazy("operation", "Trim to a quota"),
     "migration": pgettext_lazy("operation", "Migration"),
-    "drain": pgettext_lazy("operation", "Drain"),
+    "drain": pgettext_lazy("operation", "Drain of a node"),
     "prefetch": pgettext_lazy("operation", "Prefetch"),
 }
 TRIGGERS: dict[str, Text] = {
@@ -184,6 +184,10 @@ PARTS: dict[str, tuple[Text, Text]] = {
     "throttle": (_("Throttle a second and node"), _("With MiB or GiB; empty is none.")),
     "authority": (_("Authority"), _("Who demands it, and its reference.")),
     "review_at": (_("Look again on"), _("A day ahead, 2027-06-30 for example.")),
+    "days": (_("Days"), _("1 to 90; after that it is void.")),
+    "from_tier": (_("From tier"), ""),
+    "to_tier": (_("To tier"), ""),
+    "to_node": (_("To node"), _("None: each stays on its own node.")),
     "model": (_("Model"), ""),
     "number": (pgettext_lazy("selector", "Epoch"), ""),
     "policy": (_("How"), ""),

@@ -223,7 +223,7 @@ def hold(cx: psycopg.Connection, now: datetime, state: str) -> UUID:
 def operations(dsn: str, by: str = SOMEBODY) -> dict[str, UUID]:
     """One of each; answers their ids. `by`: who asked for the plans and for one of the approvals."""
     now, made = datetime.now(UTC), {}
-    with psycopg.connect(dsn, autocommit=True) as cx:
+    with psycopg.connect(dsn) as cx:
         nodes = dict(cx.execute("SELECT name, id FROM catalog_node ORDER BY name").fetchall())
         made |= {"plan": plan(cx, nodes, now, by=by), "plan-R2": plan(cx, nodes, now, by=by, wide=True),
                  "plan-R3": plan(cx, nodes, now, by=by, crypto_erase=True),

@@ -216,6 +216,8 @@ OPERATIONS: tuple[tuple[str, str, str], ...] = (
     ("page-hold-new", "/holds/new", "destroyer"),
     ("page-hold", "/holds/{hold-active}", "destroyer"),
     ("page-hold-release", "/holds/{hold-active}/release", "destroyer"),
+    ("page-pins", "/pins", "operator"),
+    ("page-migration-new", "/migrations/new?tenant=acme-code", "operator"),
     ("page-epoch-retire", "/epochs/retire?model=llama-3.1-8b", "destroyer"),
 )
 """Pages of operations: page, address with names of what is planted, and who looks."""
