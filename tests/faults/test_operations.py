@@ -82,7 +82,9 @@ def _fresh(console, number):
     """A label of its own, with a ticket for each node."""
     label = f"kill{number}"
     got = json.loads(
-        console.manage("shell", "-v", "0", "-c", MAKE.replace('"first", "second"', f'"{label}"')).splitlines()[-1]
+        console.manage(
+            "shell", "-v", "0", "-c", MAKE.replace('"first", "second"', f'"{label}"'), timeout=300
+        ).splitlines()[-1]
     )
     places = [place for place in got["places"] if place["label"] == label]
     for place in places:
