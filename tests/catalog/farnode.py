@@ -16,7 +16,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from kvcore.messages import PROTOCOL, Command, Receipt, Sent, Signed, open_command, receipt_hash, seal
+from kvcore.messages import PROTOCOL, Command, Receipt, Sent, open_command, receipt_hash, seal
 from tests.architecture.tree import CLONE
 
 
