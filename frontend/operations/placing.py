@@ -100,7 +100,7 @@ def move_context() -> dict[str, Any]:
 def move_ask(form: Form, actor: Principal, now: datetime) -> Operation | None:
     """The migration is under way; None: the form says why not, and nothing was moved."""
     said, throttle = asking.selector_of(form), forms.size(form, "throttle")
-    given = {name: form.given[name] for name in ("from_tier", "to_tier", "to_node", "reason")}
+    given = {name: form.given[name] for name in ("from_tier", "to_tier", "to_node", "reason") if form.given[name]}
     fields = forms.checked(MigrationIn, form, {**given, "selector": {}, "throttle": throttle or None})
     asked = {**fields, "selector": said}
     return forms.attempt(form, lambda: migration_request(**asked, actor=actor, now=now))
