@@ -46,7 +46,8 @@ class Bench(Rig):
             "INSERT INTO catalog_step (id, operation, tenant_id, intent_generation, attempt, node, source, dp_rank,"
             " tier, owner, kind, boot, args, state, code, tries, created_at, due_at, lease_holder, lease_token,"
             " receipt_hash, receipt_prev, flags, total_bytes, total_blocks, done_bytes, done_blocks, at_boot,"
-            " at_stream, at_seq) VALUES (%s, %s, %s, 1, 0, %s, 'ref', 0, 'hbm', 1, 'purge', '', '{}', 'waiting', '', 0, now(), now(), '',"
+            " at_stream, at_seq)"
+            " VALUES (%s, %s, %s, 1, 0, %s, 'ref', 0, 'hbm', 1, 'purge', '', '{}', 'waiting', '', 0, now(), now(), '',"
             " 0, '', '', '{}', 0, 0, 0, 0, %s, %s, %s)",
             (uuid.uuid4(), self.operation, PLATFORM, self.node, self.sim.boot, self.sim.stream, seq),
         )
