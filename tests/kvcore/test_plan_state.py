@@ -28,7 +28,7 @@ def of(world: World, type_: str) -> Condition:
 
 
 def test_states_of_the_api() -> None:
-    running = {"planned", "awaiting_approval", "fenced", "erasing", "verifying", "held"}
+    running = {"planned", "awaiting_approval", "fenced", "erasing", "verifying", "moving", "held"}
     ended = {"completed", "completed_with_exceptions", "failed", "denied", "expired", "stopped"}
     assert set(State) == running | ended
 
