@@ -44,7 +44,8 @@ DEADLINE = timedelta(hours=1)
 ORDER_WITHIN = timedelta(days=1)
 SLACK_SECONDS, SLACK_BYTES_PER_S = 3.0, 20 * 2**20
 """What a prefetch is taken to need: the time of its order, and so many bytes a second."""
-OPEN = ("ready", "degraded")
+SHUT = ("joining", "cordoned", "draining", "fenced", "lost")
+"""States of nodes that take nothing of a node that is drained."""
 
 
 class Asked(NamedTuple):
@@ -95,7 +96,7 @@ def drain_request(
     mine = there.node(node)
     rows = [row for row in rows if row.digest in there.digests_on(mine)]
     routes = []
-    for place in [p for p in there.all if p.node == mine and there.held_bytes(p)]:
+    for place in [p for p in there.all if p.node == mine]:
         routes += there.share_out(place)
         if recompute:
             routes.append(Route(source=place.owner, target=0))
@@ -207,11 +208,15 @@ class _Fleet:
         return self._bars[node]
 
     def share_out(self, place: owners.Place) -> list[Route]:
-        """Routes for all that is in a place, to the same tier of nodes with room, the emptiest first."""
-        left, routes = self.held_bytes(place), list[Route]()
+        """Routes for all that is in a place, to the same tier of nodes with room, the emptiest first.
+
+        A place that seems empty has one, too: what came meanwhile goes the same way. A node that is silent just now is
+        waited for, so that nothing is let go for a moment's silence.
+        """
+        left, routes = max(self.held_bytes(place), 1), list[Route]()
         others = [
             p for p in self.all
-            if p.tier == place.tier and p.node != place.node and p.reachable and self._nodes[p.node].state in OPEN
+            if p.tier == place.tier and p.node != place.node and self._nodes[p.node].state not in SHUT
             and p.tier not in self.barred(p.node)
         ]  # fmt: skip
         for other in sorted(others, key=lambda p: -self.room(p)):

@@ -80,6 +80,7 @@ def test_blocks_move_and_pinned_ones_stay(console, fresh_database):
         until(lambda: held("first") == {("n2", "ssd"): before}, lambda: held("first"), 10)
         place = next(p for p in made["places"] if (p["label"], p["node"]) == ("first", "n2"))
         assert all(r["hit_tokens"] > 0 for r in drive(place, range(6)))  # n2 reads what it took
+        until(lambda: ("n2", "hbm") in held("first"), lambda: held("first"), 30)  # what was read came up
         _pinned(post, http, held, of)
         moved(f"/nodes/{made['nodes']['n2']}:drain", {"reason": "maintenance", "recompute": True})
         until(lambda: not [n for label in of for n, _ in held(label) if n == "n2"], lambda: held("first"), 10)
