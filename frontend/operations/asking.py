@@ -13,8 +13,8 @@ from uuid import UUID
 from django.http import Http404, QueryDict
 
 from catalog.api_operations import selector_said
-from catalog.models import Operation, Plan
 from catalog.operation_bodies import DeletionIn, OptionsIn, SelectorIn
+from catalog.operation_reads import plan_row, plans_of, started
 from catalog.operation_requests import deletion_request, plan_create, plan_drift
 from catalog.operation_views import plan_view
 from frontend.operations import sentences
@@ -79,7 +79,7 @@ def options_of(form: Form) -> dict[str, Any]:
     return {**fields, "share_groups": [str(one) for one in fields.get("share_groups", ())]}
 
 
-def plan_make(form: Form, actor: Principal, now: datetime) -> Plan | None:
+def plan_make(form: Form, actor: Principal, now: datetime) -> Any:
     """The frozen plan of what was typed; None: the form says why there is none."""
     said, chosen = selector_of(form), options_of(form)
     return forms.attempt(form, lambda: plan_create(selector=said, options=chosen, actor=actor, now=now))
@@ -159,18 +159,17 @@ def _plan_row(row: Row, chosen: Mapping[str, Any], form: Form, actor: Principal,
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
 
-def plan_or_404(plan_id: UUID, *, kinds: tuple[str, ...] = ()) -> Plan:
+def plan_or_404(plan_id: UUID, *, kinds: tuple[str, ...] = ()) -> Any:
     """The plan, where the caller may see it."""
-    found = Plan.objects.filter(id=plan_id).first()
+    found = plan_row(plan_id)
     if found is None or (kinds and found.kind not in kinds):
         raise Http404
     return found
 
 
-def plan(now: datetime, row: Plan, principal: Principal) -> dict[str, Any]:
+def plan(now: datetime, row: Any, principal: Principal) -> dict[str, Any]:
     """The page of a plan. A tenant's people see tiers, and no nodes."""
     shown, asks = plan_view(row), friction(row.risk)
-    started = Operation.objects.filter(plan=row.id).values_list("id", flat=True).first()
     staff = principal.tenant_id is None
     route = "page-plan-retire" if row.kind == "epoch" else "page-plan-confirm" if asks.mfa else "page-plan-start"
     return {
@@ -187,7 +186,7 @@ def plan(now: datetime, row: Plan, principal: Principal) -> dict[str, Any]:
         "friction": asks,
         "left": max(0.0, (row.expires_at - now).total_seconds()),
         "over": row.expires_at <= now,
-        "started": started,
+        "started": started([row.id]).get(row.id),
         "start": route,
         "at_once": route == "page-plan-start" and not asks.modal,
         "staff": staff,
@@ -213,7 +212,7 @@ def sums(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {tier: {**cell, "reachable": True} for tier, cell in cells(found, by_node=False).get("", {}).items()}
 
 
-def drift(now: datetime, row: Plan, principal: Principal) -> dict[str, Any]:
+def drift(now: datetime, row: Any, principal: Principal) -> dict[str, Any]:
     """What is different now from what was frozen: nothing is hidden, and nothing is started by looking."""
     context: dict[str, Any] = {"row": row, "left": max(0.0, (row.expires_at - now).total_seconds()), "as_of": now}
     context["over"] = row.expires_at <= now
@@ -235,14 +234,14 @@ def kinds(epoch: bool) -> tuple[str, ...]:
     return ("epoch",) if epoch else ("deletion", "quota_trim")
 
 
-def start_form(data: QueryDict, row: Plan) -> Form:
+def start_form(data: QueryDict, row: Any) -> Form:
     """What was typed."""
     form = forms.typed(data, "reason", "confirm_phrase", "grace", "throttle", "pass_windows")
     form.given["seen"] = data.get("seen", bytes(row.plan_hash).hex())
     return form
 
 
-def plan_start(form: Form, row: Plan, actor: Principal, now: datetime) -> Operation | None:
+def plan_start(form: Form, row: Any, actor: Principal, now: datetime) -> Any:
     """The plan that was looked at is carried out; None: the form says why not, and nothing was fenced."""
     minutes, throttle = forms.whole(form, "grace"), forms.size(form, "throttle")
     said = {
@@ -260,15 +259,15 @@ def plan_start(form: Form, row: Plan, actor: Principal, now: datetime) -> Operat
     return forms.attempt(form, lambda: deletion_request(**fields, actor=actor, now=now))
 
 
-def plans_start(ids: list[str], form: Form, actor: Principal, now: datetime) -> list[Operation]:
+def plans_start(ids: list[str], form: Form, actor: Principal, now: datetime) -> list[Any]:
     """These plans are carried out, all of them or none. Only what needs no typing is started together."""
-    found = list(Plan.objects.filter(id__in=[one for one in ids if _is_id(one)], requested_by=actor.subject))
+    found = plans_of(actor.subject, ids=[UUID(one) for one in ids if _is_id(one)])
     if not found or len(found) != len(set(ids)):
         form.wrong("plan", "invalid_choice")
     if any(friction(row.risk).phrase for row in found):
         form.refuse(Problem("plan-needed"))
 
-    def act() -> list[Operation]:
+    def act() -> list[Any]:
         return [
             deletion_request(plan_id=row.id, plan_hash=bytes(row.plan_hash).hex(), actor=actor, now=now)
             for row in found

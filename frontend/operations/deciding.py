@@ -8,10 +8,9 @@ from django.http import Http404, QueryDict
 from django.urls import reverse
 
 from audit import approvals
-from audit.models import Approval
 from catalog import holds
-from catalog.models import Hold, Operation
 from catalog.operation_bodies import RetireIn
+from catalog.operation_reads import hold_row, hold_rows, operation_row
 from catalog.operation_requests import plan_create
 from frontend.operations import asking, sentences
 from frontend.operations.lists import ACTS, NEWEST
@@ -60,7 +59,7 @@ def approval_list(now: datetime, data: QueryDict, principal: Principal) -> dict[
     }
 
 
-def approval_line(one: Approval, now: datetime, principal: Principal) -> dict[str, Any]:
+def approval_line(one: Any, now: datetime, principal: Principal) -> dict[str, Any]:
     """One row."""
     return {
         "one": one,
@@ -71,7 +70,7 @@ def approval_line(one: Approval, now: datetime, principal: Principal) -> dict[st
     }
 
 
-def approval_or_404(approval_id: UUID) -> Approval:
+def approval_or_404(approval_id: UUID) -> Any:
     """The approval, where the caller may see it."""
     found = approvals.approvals().filter(id=approval_id).first()
     if found is None:
@@ -79,7 +78,7 @@ def approval_or_404(approval_id: UUID) -> Approval:
     return found
 
 
-def approval(one: Approval, now: datetime, principal: Principal) -> dict[str, Any]:
+def approval(one: Any, now: datetime, principal: Principal) -> dict[str, Any]:
     """One approval: what would happen, why it is risky, and who decides."""
     shown = approval_line(one, now, principal)
     allowed = may(principal, *DECIDE)
@@ -94,12 +93,12 @@ def approval(one: Approval, now: datetime, principal: Principal) -> dict[str, An
     }
 
 
-def place(one: Approval) -> str:
+def place(one: Any) -> str:
     """The address of what it is about; "" = it has no page."""
     named = one.object_id.partition("/")[0]
-    if one.kind == "operation" and Operation.objects.filter(id=named).exists():
+    if one.kind == "operation" and operation_row(named):
         return reverse("page-operation", args=[named])
-    if one.kind in (holds.PLACE, holds.RELEASE) and Hold.objects.filter(id=named).exists():
+    if one.kind in (holds.PLACE, holds.RELEASE) and hold_row(named):
         return reverse("page-hold", args=[named])
     if one.kind == "share_group":
         return reverse("page-share-group", args=[named])
@@ -111,11 +110,9 @@ def place(one: Approval) -> str:
 
 def hold_list(data: QueryDict, principal: Principal) -> dict[str, Any]:
     """Legal holds, newest first."""
-    found = listing(
-        Hold.objects.all(), keys=NEWEST, after=data.get("after", ""), before=data.get("before", ""), limit=ROWS
-    )
+    found = listing(hold_rows(), keys=NEWEST, after=data.get("after", ""), before=data.get("before", ""), limit=ROWS)
     at = {way: f"?{way}={mark}" if mark else "" for way, mark in (("after", found.after), ("before", found.before))}
-    force = Hold.objects.filter(state__in=("active", "releasing")).count()
+    force = hold_rows(in_force=True).count()
     return {
         "lines": [{"one": one, "what": sentences.selected(one.selector)} for one in found.items],
         "page": Page(found.items, at["after"], at["before"]),
@@ -125,15 +122,15 @@ def hold_list(data: QueryDict, principal: Principal) -> dict[str, Any]:
     }
 
 
-def hold_or_404(hold_id: UUID) -> Hold:
+def hold_or_404(hold_id: UUID) -> Any:
     """The hold, where the caller may see it."""
-    found = Hold.objects.filter(id=hold_id).first()
+    found = hold_row(hold_id)
     if found is None:
         raise Http404
     return found
 
 
-def hold(one: Hold, principal: Principal) -> dict[str, Any]:
+def hold(one: Any, principal: Principal) -> dict[str, Any]:
     """One hold, and what was asked about it."""
     names = [str(one.id), *(f"{one.id}/{n}" for n in range(1, one.releases + 1))]
     rows = approvals.approvals().filter(kind__in=(holds.PLACE, holds.RELEASE), object_id__in=names).order_by("-id")
@@ -154,7 +151,7 @@ def hold_form(data: QueryDict) -> Form:
     return form
 
 
-def hold_ask(form: Form, actor: Principal, now: datetime) -> Hold | None:
+def hold_ask(form: Form, actor: Principal, now: datetime) -> Any:
     """The hold waits for a second person; None: the form says why not."""
     said, day = asking.selector_of(form), _day(form, "review_at")
     for name, most in (("authority", 200), ("reason", 500)):
@@ -168,7 +165,7 @@ def hold_ask(form: Form, actor: Principal, now: datetime) -> Hold | None:
     )  # fmt: skip
 
 
-def hold_release(form: Form, one: Hold, actor: Principal, now: datetime) -> Hold | None:
+def hold_release(form: Form, one: Any, actor: Principal, now: datetime) -> Any:
     """Its end waits for a second person; None: the form says why not."""
     if not 0 < len(form.given["reason"]) <= 500:
         form.wrong("reason", "required" if not form.given["reason"] else "max_length")

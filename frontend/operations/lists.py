@@ -5,11 +5,10 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.db.models import QuerySet
 from django.http import QueryDict
 
-from catalog.models import Operation, Plan
 from catalog.operation_bodies import ENDS
+from catalog.operation_reads import plans_ready
 from catalog.operation_views import operations, operations_shown, plan_view
 from frontend.operations import sentences
 from frontend.operations.names import people_of
@@ -53,7 +52,7 @@ def operation_list(now: datetime, data: QueryDict, principal: Principal) -> dict
     }
 
 
-def line(one: Operation, shown: dict[str, Any]) -> dict[str, Any]:
+def line(one: Any, shown: dict[str, Any]) -> dict[str, Any]:
     """One row."""
     far = shown["progress"]["percent"]
     return {
@@ -68,7 +67,7 @@ def line(one: Operation, shown: dict[str, Any]) -> dict[str, Any]:
 
 def _count() -> dict[str, int]:
     """How many are open, and how many of these wait for a second person."""
-    rows: QuerySet[Operation] = operations(open_=True)
+    rows = operations(open_=True)
     waiting = rows.filter(needs_approval=True, fenced_at=None)
     return {"open": rows.count(), "waiting": waiting.count()}
 
@@ -84,9 +83,7 @@ def _at(used: dict[str, str], **place: str) -> str:
 
 def plan_list(now: datetime, principal: Principal) -> dict[str, Any]:
     """One's own plans that can still be started, the newest first, each with what its start asks for."""
-    rows = Plan.objects.filter(requested_by=principal.subject, expires_at__gt=now).order_by("-id")[:MOST_PLANS]
-    done = set(Operation.objects.filter(plan__in=[row.id for row in rows]).values_list("plan", flat=True))
-    lines = [plan_line(row) for row in rows if row.id not in done]
+    lines = [plan_line(row) for row in plans_ready(principal.subject, now=now, most=MOST_PLANS)]
     return {
         "lines": lines,
         "at_once": [one["row"].id for one in lines if not one["typed"] and one["blocks"] is not None],
@@ -95,7 +92,7 @@ def plan_list(now: datetime, principal: Principal) -> dict[str, Any]:
     }
 
 
-def plan_line(row: Plan) -> dict[str, Any]:
+def plan_line(row: Any) -> dict[str, Any]:
     """One plan in the list."""
     shown = plan_view(row)
     return {

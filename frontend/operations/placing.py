@@ -9,9 +9,9 @@ from uuid import UUID
 
 from django.http import Http404, QueryDict
 
-from catalog.models import Operation, Pin
 from catalog.move_bodies import MigrationIn, PinIn
 from catalog.move_requests import migration_request
+from catalog.operation_reads import pin_row, pin_rows
 from catalog.pins import pin_create, pin_remove
 from catalog.selectors import node_names
 from frontend.operations import asking
@@ -35,9 +35,7 @@ def pin_form(data: QueryDict) -> Form:
 
 def pin_list(now: datetime, data: QueryDict, principal: Principal) -> dict[str, Any]:
     """Pins, newest first; those whose time is over are void."""
-    found = listing(
-        Pin.objects.all(), keys=NEWEST, after=data.get("after", ""), before=data.get("before", ""), limit=ROWS
-    )
+    found = listing(pin_rows(), keys=NEWEST, after=data.get("after", ""), before=data.get("before", ""), limit=ROWS)
     at = {way: f"?{way}={mark}" if mark else "" for way, mark in (("after", found.after), ("before", found.before))}
     return {
         "lines": [{"one": one, "over": one.until <= now, "blocks": len(one.keys or ())} for one in found.items],
@@ -47,22 +45,22 @@ def pin_list(now: datetime, data: QueryDict, principal: Principal) -> dict[str, 
     }
 
 
-def pin_or_404(pin_id: UUID) -> Pin:
+def pin_or_404(pin_id: UUID) -> Any:
     """The pin, where the caller may see it."""
-    found = Pin.objects.filter(id=pin_id).first()
+    found = pin_row(pin_id)
     if found is None:
         raise Http404
     return found
 
 
-def pin_make(form: Form, actor: Principal, now: datetime) -> Pin | None:
+def pin_make(form: Form, actor: Principal, now: datetime) -> Any:
     """It is pinned; None: the form says why not."""
     until, given = forms.until(form, "days", now), form.given
     keys = forms.words(given["prefix"].lower()) or None
     said = {"namespace": given["namespace"], "reason": given["reason"], "until": until, "prefix": keys}
     fields = forms.checked(PinIn, form, said) if not form.code else {}
 
-    def act() -> Pin:
+    def act() -> Any:
         return pin_create(
             namespace=fields["namespace"], keys=fields["prefix"], until=fields["until"], reason=fields["reason"],
             actor=actor, now=now,
@@ -74,7 +72,7 @@ def pin_make(form: Form, actor: Principal, now: datetime) -> Pin | None:
     return made
 
 
-def pin_take(form: Form, one: Pin, actor: Principal, now: datetime) -> None:
+def pin_take(form: Form, one: Any, actor: Principal, now: datetime) -> None:
     """The pin is gone, or the form says why not."""
     forms.attempt(form, lambda: pin_remove(pin_id=one.id, actor=actor, now=now))
 
@@ -97,7 +95,7 @@ def move_context() -> dict[str, Any]:
     }
 
 
-def move_ask(form: Form, actor: Principal, now: datetime) -> Operation | None:
+def move_ask(form: Form, actor: Principal, now: datetime) -> Any:
     """The migration is under way; None: the form says why not, and nothing was moved."""
     said, throttle = asking.selector_of(form), forms.size(form, "throttle")
     given = {name: form.given[name] for name in ("from_tier", "to_tier", "to_node", "reason") if form.given[name]}

@@ -11,9 +11,9 @@ from uuid import UUID
 from django.http import Http404
 
 from catalog.live import FLEET_ROLES
-from catalog.models import Node, Operation, Step
+from catalog.operation_reads import operation_row, steps_newest
 from catalog.operation_views import operation_view
-from catalog.selectors import WRITER_SECONDS
+from catalog.selectors import WRITER_SECONDS, node_names
 from frontend import formats
 from frontend.operations import sentences
 from frontend.operations.names import people_of
@@ -40,15 +40,15 @@ class Cell(NamedTuple):
     places: int
 
 
-def operation_or_404(operation_id: UUID) -> Operation:
+def operation_or_404(operation_id: UUID) -> Any:
     """The operation, where the caller may see it."""
-    found = Operation.objects.filter(id=operation_id).first()
+    found = operation_row(operation_id)
     if found is None:
         raise Http404
     return found
 
 
-def operation(now: datetime, one: Operation, principal: Principal, *, every: bool = False) -> dict[str, Any]:
+def operation(now: datetime, one: Any, principal: Principal, *, every: bool = False) -> dict[str, Any]:
     """The page of an operation."""
     shown = operation_view(one, now=now)
     staff = principal.tenant_id is None
@@ -74,8 +74,8 @@ def operation(now: datetime, one: Operation, principal: Principal, *, every: boo
         "silent_nodes": len(silent),
         "conditions": [condition(c, staff=staff) for c in shown["conditions"] if one.concluded_at is None],
         "names": people_of([one.requested_by]),
-        "steps": (found := steps(one)),
-        "node_names": node_names({step.node for step in found if step.node}) if staff else {},
+        "steps": (found := steps_newest(one.id, MOST_STEPS)),
+        "node_names": names_of({step.node for step in found if step.node}) if staff else {},
         "staff": staff,
         "open": one.concluded_at is None and one.stopped_at is None,
         "live": {"as_of": now, "promise": WRITER_SECONDS, "old": False} if hears(principal) else None,
@@ -115,7 +115,7 @@ def joined(before: Cell | None, one: Mapping[str, Any]) -> Cell:
     return Cell(state, before.done + now.done, before.total + now.total, cls, flags, before.places + 1)
 
 
-def phases(one: Operation) -> list[dict[str, Any]]:
+def phases(one: Any) -> list[dict[str, Any]]:
     """Request, fence, removal, look and certificate: when each was reached, and which is under way."""
     asked = [("request", one.created_at), ("fence", one.fenced_at), ("erase", one.erased_at),
              ("verify", one.verified_at), ("certificate", one.concluded_at if one.certificate else None)]  # fmt: skip
@@ -124,7 +124,7 @@ def phases(one: Operation) -> list[dict[str, Any]]:
     return [{"name": name, "at": at, "after": took(one, at), "now": name == current} for name, at in asked]
 
 
-def took(one: Operation, at: datetime | None) -> Any:
+def took(one: Any, at: datetime | None) -> Any:
     """How long after the request it was; "" = it was not yet, or is the request itself."""
     if at is None or at - one.created_at < timedelta(milliseconds=1):
         return ""
@@ -148,17 +148,11 @@ def condition(one: Mapping[str, Any], *, staff: bool) -> dict[str, Any]:
     }
 
 
-def steps(one: Operation) -> list[Step]:
-    """The newest steps, with who answered; receipts have pages of their own."""
-    rows = Step.objects.filter(operation=one.id).defer("receipt", "args")
-    return list(rows.order_by("-done_at", "-created_at", "-id")[:MOST_STEPS])
+def names_of(ids: Collection[UUID]) -> dict[UUID, str]:
+    """What the nodes of steps are called, for the fleet's own people."""
+    return {UUID(node): name for name, node in node_names(ids=ids).items()}
 
 
-def node_names(ids: Collection[UUID]) -> dict[UUID, str]:
-    """What the nodes of steps are called."""
-    return dict(Node.objects.filter(id__in=ids).values_list("id", "name"))
-
-
-def stopping(one: Operation) -> dict[str, Any]:
+def stopping(one: Any) -> dict[str, Any]:
     """What to stop it means."""
     return {"one": one, "what": sentences.selected(one.selector), "removes": KINDS[one.kind].certified}

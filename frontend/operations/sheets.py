@@ -16,8 +16,9 @@ from django.urls import reverse
 
 from audit import certifying
 from audit.certifying import Shown
-from catalog.models import Node, Operation
+from catalog.operation_reads import operation_row
 from catalog.operation_views import receipt_view
+from catalog.selectors import node_names
 from frontend import formats
 from frontend.operations import sentences
 from frontend.operations.sheet_words import HEADS, LOOKS, METHODS, PARTS_EN, PARTS_ZH, SHEET
@@ -52,17 +53,17 @@ def receipt(step_id: UUID, principal: Principal) -> dict[str, Any]:
         raise Http404
     body = found["receipt"].get("body", {})
     staff = principal.tenant_id is None
-    node = Node.objects.filter(id=found["node"]).values_list("name", flat=True).first() if found["node"] else ""
+    names = node_names(ids=[found["node"]]) if staff and found["node"] else {}
     said = meaning(found["code"])
     return {
         "receipt": found,
         "body": body,
         "detail": body.get("detail") or {},
         "at": formats.moment(body.get("at")),
-        "node": node if staff else "",
+        "node": next(iter(names), ""),
         "why": said.title if said else WHY.get(found["code"].partition(":")[0], found["code"]),
         "text": json.dumps(found["receipt"], ensure_ascii=False, indent=2, sort_keys=True),
-        "one": Operation.objects.filter(id=found["operation"]).first(),
+        "one": operation_row(found["operation"]),
         "staff": staff,
     }
 
@@ -104,7 +105,7 @@ def certificate(found: Shown) -> dict[str, Any]:
         "issued": formats.moment(body["issued_at"]),
         "qr": qr(address(found)),
         "verify": address(found),
-        "one": Operation.objects.filter(id=found.operation).first(),
+        "one": operation_row(found.operation),
         "file": f"kvc-certificate-{found.operation}.json",
     }
 
