@@ -1,5 +1,8 @@
-"""Makes what somebody takes away to check offline: the newest checkpoint, and the proof that an event is under it."""
+"""Makes what somebody takes away to check offline: the newest checkpoint, the proof that an event is under it, and the
+proof that the log only grew between two sizes.
+"""
 
+import base64
 from datetime import datetime
 from typing import NamedTuple
 
@@ -8,7 +11,7 @@ from audit.tree import asked, checkpoint_latest, node_reader
 from kvconsole.infra.access import FLEET_PLANE
 from kvconsole.infra.rest import Problem
 from kvcore.notes import checkpoint_parse, note_text, proof_text
-from kvcore.proofs import inclusion
+from kvcore.proofs import consistency, inclusion
 
 _LEAF = "SELECT epoch, idx, data FROM audit_leaf_all WHERE event = %s"
 _KEPT = "SELECT size, root, note, signed_at FROM audit_checkpoint WHERE size = %s"
@@ -61,3 +64,24 @@ def proof_of(event: int) -> str:
         raise Problem("not-signed", retry_after_seconds=2)
     path = inclusion(index, newest.size, node_reader(asked_of(log)))
     return proof_text(bytes(data), index, path, newest.note)
+
+
+def consistency_of(old: int, new: int | None = None, log: Log | None = None) -> str:
+    """What shows that a log of `new` leaves begins with its first `old` ones: the file `consistency.txt`.
+
+    Args:
+        old: size of the checkpoint that somebody kept.
+        new: size of the newer one; None = the newest signed one.
+        log: None = the present one.
+
+    Raises:
+        Problem: not-signed, or validation-failed: these are no two sizes of what was signed.
+    """
+    log = log or log_at(None)
+    newest = checkpoint_now(log).size
+    for name, size, most in (("new", new, newest), ("old", old, newest if new is None else new)):
+        if size is not None and not 0 <= size <= most:
+            detail = f"A size from 0 to {most}."
+            raise Problem("validation-failed", errors=[{"pointer": f"/{name}", "code": "range", "detail": detail}])
+    path = consistency(old, newest if new is None else new, node_reader(asked_of(log)))
+    return "".join(f"{base64.b64encode(one).decode()}\n" for one in path)

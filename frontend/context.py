@@ -64,6 +64,15 @@ PLACES = (
         pgettext_lazy("page", "Retention"),
         ("page-audit-retention", "page-audit-retention-new", "page-audit-retention-approve"),
     ),
+    Place(
+        "page-audit-findings", "fault", pgettext_lazy("page", "Findings"), ("page-audit-findings", "page-audit-finding")
+    ),
+    Place(
+        "page-audit-logs",
+        "epoch",
+        pgettext_lazy("page", "Ended logs"),
+        ("page-audit-logs", "page-audit-log-new", "page-audit-log-approve"),
+    ),
 )
 AUDIT = frozenset(route for place in PLACES for route in place.within)
 RAIL = (

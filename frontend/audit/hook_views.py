@@ -114,10 +114,11 @@ def retention_new(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 def retention_decide(request: HttpRequest, approval_id: UUID, approve: bool) -> HttpResponse:
-    """The second person sees what would go, and agrees or refuses."""
-    who, now, form = caller(request), timezone.now(), forms.typed(request.POST, "reason")
+    """The second person sees what would go, and agrees, having typed what, or refuses."""
+    who, now, form = caller(request), timezone.now(), forms.typed(request.POST, "reason", "phrase")
     asked, reason = keeping.wish_or_404(approval_id), form.given["reason"][: approvals.MOST_REASON]
     if request.method == "POST":
+        forms.phrase(form, keeping.wish_phrase(asked) if approve else "")
         decided = forms.attempt(form, lambda: approvals.approval_decide(
             approval_id=asked.id, approve=approve, actor=who, reason=reason, now=now,
         ))  # fmt: skip

@@ -99,7 +99,13 @@ def wish(approval: Any, now: datetime, principal: Principal) -> dict[str, Any]:
         "state": approval_state(approval, now),
         "own": approval.requested_by == principal.subject,
         "subject": CLASSES.get(approval.what.get("class"), ""),
+        "phrase": wish_phrase(approval),
     }
+
+
+def wish_phrase(approval: Any) -> str:
+    """What the second person types before the bodies go: month and class, in one language."""
+    return f"{approval.what['month']} {retention.CLASSES[approval.what['class']]}"
 
 
 def wish_or_404(approval_id: UUID) -> Any:

@@ -14,7 +14,7 @@ from django.http import Http404, QueryDict
 from audit import disclosure, selectors, signing
 from audit.bodies import EventQuery, filter_of
 from audit.selectors import EventView
-from audit.tree import checkpoint_latest, log_state
+from audit.tree import LogState, checkpoint_latest, log_state
 from audit.wishes import searched
 from frontend.audit import sentences
 from frontend.audit.wording import DOUBTS, OUTCOMES, PLANS
@@ -35,11 +35,11 @@ ROWS = 50
 
 def chain(now: datetime, principal: Principal | None) -> dict[str, Any]:
     """How the log stands: the sentence, its facts, what is to be doubted and, for staff, what is open."""
-    state, newest = log_state(), checkpoint_latest()
+    (state, differs), newest = hashed(log_state()), checkpoint_latest()
     staff = principal is not None and principal.tenant_id is None
     return {
         "log": state,
-        "said": sentences.chain(state, now),
+        "said": sentences.chain(state, now, differs=differs),
         "residual": sentences.residual(),
         "keys": signed_by(newest.note) if newest else [],
         "signed_age": (now - state.signed_at).total_seconds() if state.signed_at else None,
@@ -49,6 +49,18 @@ def chain(now: datetime, principal: Principal | None) -> dict[str, Any]:
         "keeps": newest is not None,
         "as_of": now,
     }
+
+
+def hashed(state: LogState) -> tuple[LogState, bool]:
+    """The state with the last time that all rows were hashed again, by the scrubber or because somebody asked for it;
+    and whether something differed when somebody asked since the scrubber's last round.
+    """
+    verified = selectors.jobs("verify").filter(state="done", done_at__isnull=False).order_by("-done_at").first()
+    if verified is None or (state.scrubbed_at and verified.done_at <= state.scrubbed_at):
+        return state, False
+    if verified.result.get("log") == "diverges":
+        return state, True
+    return state._replace(scrubbed_at=verified.done_at, scrubbed_size=verified.result["size"]), False
 
 
 def signed_by(note: str) -> list[str]:

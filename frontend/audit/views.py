@@ -59,9 +59,9 @@ def event_proof(request: HttpRequest, event_id: UUID) -> HttpResponse:
     return attached(proof.encode(), f"{event_id}.tlog-proof", "text/plain; charset=utf-8")
 
 
-def refused(request: HttpRequest, form: Form) -> HttpResponse:
-    """The page that says why there is no file or job, with the status of the refusal."""
-    shown = {"form": form, "code": form.code, "problem": form.problem}
+def refused(request: HttpRequest, form: Form, back: str = "page-audit") -> HttpResponse:
+    """The page that says why there is no file or job, with the status of the refusal; `back`: where to go on."""
+    shown = {"form": form, "code": form.code, "problem": form.problem, "back": back}
     response = render(request, "frontend/audit/refused.html", shown, status=form.status)
     response.problem_code = form.code  # type: ignore[attr-defined]
     return response

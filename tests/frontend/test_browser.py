@@ -27,6 +27,8 @@ PAGES = (
     "/audit/webhooks",
     "/audit/webhooks/new",
     "/audit/retention",
+    "/audit/findings",
+    "/audit/logs",
     "/verify",
     "/docs/ui",
     "/docs/problems",

@@ -36,13 +36,18 @@ def paths(event_id, person_id):
             "event_id": event_id,
             "job_id": selectors.jobs().filter(state="running").get().id,
             "webhook_id": selectors.webhooks().get().id,
-            "approval_id": approvals().get().id,
+            "approval_id": approvals().get(kind="audit_retention").id,
+            "finding_id": selectors.findings().get().id,
+            "number": 1,
             "person_id": person_id,
         }
+        end = {"approval_id": approvals().get(kind="audit_epoch").id}
     wanted = {pattern.name: pattern.pattern.converters for pattern in urls.urlpatterns}
-    return {
-        name: (reverse(name, kwargs={one: ids[one] for one in names}), bool(names)) for name, names in wanted.items()
-    }
+    found = {}
+    for name, names in wanted.items():
+        its = ids | (end if name.startswith("page-audit-log-") else {})
+        found[name] = (reverse(name, kwargs={one: its[one] for one in names}), bool(names))
+    return found
 
 
 def links(page):

@@ -28,9 +28,12 @@ TWINS = {
     "page-audit-retention-new": {("audit-retentions", "POST")},
     "page-audit-retention-approve": {("approval-approve", "POST")},
     "page-audit-retention-deny": {("approval-deny", "POST")},
+    "page-audit-log-new": {("audit-epochs", "POST")},
+    "page-audit-log-approve": {("approval-approve", "POST")},
+    "page-audit-log-deny": {("approval-deny", "POST")},
 }
-NO_PAGE = {("nodes-api", "POST"), ("audit-epochs", "POST")}
-"""Nodes are made by programs, or on the server (`manage.py node_create`); that a log ends is asked by REST or `kvc`."""
+NO_PAGE = {("nodes-api", "POST")}
+"""Nodes are made by programs, or on the server (`manage.py node_create`)."""
 OWN_ACCOUNT = "account:manage"
 """Pages of one's own account have no API: it is for people in browsers alone."""
 
