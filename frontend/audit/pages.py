@@ -55,8 +55,8 @@ def hashed(state: LogState) -> tuple[LogState, bool]:
     """The state with the last time that all rows were hashed again, by the scrubber or because somebody asked for it;
     and whether something differed when somebody asked since the scrubber's last round.
     """
-    verified = selectors.jobs("verify").filter(state="done", done_at__isnull=False).order_by("-done_at").first()
-    if verified is None or (state.scrubbed_at and verified.done_at <= state.scrubbed_at):
+    verified = selectors.jobs("verify").filter(state="done").order_by("-done_at").first()
+    if verified is None or verified.done_at is None or (state.scrubbed_at and verified.done_at <= state.scrubbed_at):
         return state, False
     if verified.result.get("log") == "diverges":
         return state, True

@@ -180,7 +180,9 @@ FORMS |= {
     "retention, to decide": Form(
         "page-audit-retention-approve", "/audit/retention", "approver", act=_followed("/approve"), shows="#plan-h"
     ),
-    "finding": Form("page-audit-finding", "/audit/findings", "auditor", act=_followed("/audit/findings/"), shows="#do-h"),
+    "finding": Form(
+        "page-audit-finding", "/audit/findings", "auditor", act=_followed("/audit/findings/"), shows="#do-h"
+    ),
     "log, to end": Form("page-audit-log-new", "/audit/logs/new"),
     "log, to decide": Form(
         "page-audit-log-approve", "/audit/logs", "approver", act=_followed("/approve"), shows="#plan-h"
