@@ -4,7 +4,6 @@ A tenant's session sees the tenant's own events: row-level security decides that
 are asked for over the fleet's plane, by the ids of events that the reader has seen already.
 """
 
-import json
 import re
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from django.db.models import Min, Q, QuerySet
 from django.utils.module_loading import import_string
 
 from audit import disclosure
+from audit.contents import MARK, UNREADABLE, Content, content_of
 from audit.models import Delivery, Event, Finding, Job, Webhook
 from audit.registry import TYPES
 from kvconsole.infra.access import FLEET_PLANE, Principal, plane
@@ -219,32 +219,36 @@ def event_view(row: Event, place: Place | None, sealed: disclosure.Sealed | None
         opened: whether its personal data is shown.
     """
     raw = bytes(row.body or b"")
-    body = json.loads(raw) if raw else {}
-    actor = body.get("actor", {})
+    said = content_of(raw)
     return EventView(
         id=row.event_id,
         index=place.index if place else None,
         epoch=place.epoch if place else None,
         leaf_hash=place.hash.hex() if place else "",
         time=moment(row.time_us),
-        action=body.get("action") or NAMES.get(row.event_type, f"0x{row.event_type:04x}"),
+        action=NAMES.get(row.event_type, f"0x{row.event_type:04x}"),
         number=row.event_type,
         outcome=OUTCOMES[row.outcome],
         tenant_id=row.tenant_id,
         tenant_ref=bytes(row.tenant_ref).hex(),
         actor_ref=bytes(row.actor_ref).hex(),
-        actor_kind=actor.get("kind", ""),
-        actor_roles=actor.get("roles", []),
+        actor_kind=said.actor.kind,
+        actor_roles=said.actor.roles,
         object_kind=row.object_kind,
         object_id=row.object_id,
         request_id=row.request_id,
-        flags=[name for bit, name in FLAGS.items() if row.flags & bit],
+        flags=flags_of(row.flags, said),
         producer_id=row.producer_id,
         producer_seq=row.producer_seq,
-        data=body.get("data", {}) if raw else None,
+        data=said.data if raw else None,
         body_hash=bytes(row.body_hash).hex(),
         personal=disclosure.shown(row, sealed, opened=opened),
     )
+
+
+def flags_of(flags: int, said: Content) -> list[str]:
+    """The words for what a leaf's flags say, and whether the body can be read."""
+    return [*(name for bit, name in FLAGS.items() if flags & bit), *([MARK] if said is UNREADABLE else [])]
 
 
 def own_approvals(since: datetime) -> list[EventView]:
