@@ -83,13 +83,13 @@ class Proof(APIView):
 
     content_negotiation_class = AsItIs
 
-    @call("audit_proofs_get", answer=str, media="text/plain", refusals=("not-sequenced", "not-signed"))
+    @call("audit_proofs_get", answer=str, media="text/plain", refusals=("not-sequenced", "not-signed", "log-torn"))
     def get(self, request: Request, event_id: UUID) -> HttpResponse:
         """A proof file (`tlog-proof@v1`), to be checked offline with the event's body."""
         found = selectors.event(event_id)
         if found is None:
             raise Problem("not-found")
-        return HttpResponse(proof_of(found.id), content_type="text/plain; charset=utf-8")
+        return HttpResponse(proof_of(found.id, found.time_us), content_type="text/plain; charset=utf-8")
 
 
 class Consistency(APIView):
@@ -99,7 +99,7 @@ class Consistency(APIView):
 
     @call(
         "audit_consistency_get", answer=str, media="text/plain", query=[OLD, NEW, EPOCH],
-        refusals=("not-signed", "validation-failed"),
+        refusals=("not-signed", "validation-failed", "log-torn"),
     )  # fmt: skip
     def get(self, request: Request) -> HttpResponse:
         """What shows that the newer checkpoint begins with the older one: `consistency.txt`, to be checked offline."""

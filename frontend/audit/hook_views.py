@@ -32,6 +32,8 @@ def webhooks(request: HttpRequest) -> HttpResponse:
 def webhook_new(request: HttpRequest) -> HttpResponse:
     """A webhook is made; its secret is on the answer and nowhere else."""
     who, now, form = caller(request), timezone.now(), forms.typed(request.POST, "url", "name", many=("events",))
+    if request.method == "POST" and not form.given["events"]:
+        form.wrong("events", "none-chosen")
     fields = forms.checked(WebhookIn, form, form.given) if request.method == "POST" else {}
     if fields and (made := forms.attempt(form, lambda: hooks.webhook_create(**fields, actor=who, now=now))):
         return secret_once(request, *made)

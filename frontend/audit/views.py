@@ -53,7 +53,7 @@ def event(request: HttpRequest, event_id: UUID) -> HttpResponse:
 def event_proof(request: HttpRequest, event_id: UUID) -> HttpResponse:
     """The proof file of an event."""
     form, found = Form(), pages.event_or_404(event_id)
-    proof = forms.attempt(form, lambda: proving.proof_of(found.id))
+    proof = forms.attempt(form, lambda: proving.proof_of(found.id, found.time_us))
     if proof is None:
         return refused(request, form)
     return attached(proof.encode(), f"{event_id}.tlog-proof", "text/plain; charset=utf-8")

@@ -87,15 +87,15 @@ CLASSES: dict[int, Text] = {
 }
 DOUBTS: dict[str, tuple[Text, Text]] = {
     "no-witness": (
-        _("No witness"),
+        _("No witness."),
         _("Nobody outside keeps what was signed: operator and signer together could show two readers two logs."),
     ),
     "signer-on-this-host": (
-        _("The signer is on this host"),
+        _("The signer is on this host."),
         _("Whoever rules this machine rules the signing key too. Exports that you keep elsewhere still hold."),
     ),
     "witness-on-this-host": (
-        _("The witness is on this host"),
+        _("The witness is on this host."),
         _("It sees what this machine sees, so it is no second pair of eyes."),
     ),
 }
@@ -171,6 +171,7 @@ ACTORS: dict[str, Text] = {
     "gateway": pgettext_lazy("actor", "gateway"),
     "node": pgettext_lazy("actor", "node"),
     "system": pgettext_lazy("actor", "the console itself"),
+    "log": pgettext_lazy("actor", "the log itself"),
     "nobody": pgettext_lazy("actor", "nobody known"),
     "": pgettext_lazy("actor", "not kept any more"),
 }

@@ -43,6 +43,7 @@ FIELD_WORDS: dict[str, str | Promise] = {
     "unknown-node": _("There is no such node."),
     "unknown-model": _("There is no such model."),
     "not-the-phrase": _("Type it exactly as it stands above."),
+    "none-chosen": _("Choose at least one."),
     "not-json": _("This is no JSON object."),
     "needs-tenant": _("This role exists only within a tenant."),
     "not-of-tenant": _("This role does not exist within a tenant."),

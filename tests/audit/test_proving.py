@@ -7,6 +7,7 @@ import pytest
 from audit import jobs  # noqa: F401 - the codes of what is refused
 from audit.proving import checkpoint_now, consistency_of, proof_of
 from kvconsole.infra.rest import Problem
+from kvconsole.infra.sql import connect
 from kvcore.notes import proof_parse
 from kvcore.proofs import leaf_hash, verify_consistency, verify_inclusion
 from tests.audit.test_selectors import told
@@ -51,3 +52,15 @@ def test_two_sizes_of_a_log_have_what_shows_that_it_only_grew(sealed):
     assert (answer.content.decode(), answer["Content-Type"]) == (consistency_of(first), "text/plain; charset=utf-8")
     for query in ("", "?old=x", "?old=1&epoch=x", f"?old={'9' * 20}"):
         assert who.get(f"/audit/consistency{query}").json()["code"] == "validation-failed"
+
+
+def test_a_log_whose_nodes_are_gone_says_so(sealed):
+    events = told(3)
+    size = sealed()
+    with connect("migrate") as cx:
+        cx.execute("ALTER TABLE audit_leaf DISABLE TRIGGER ALL")
+        cx.execute("DELETE FROM audit_leaf WHERE idx < 2")
+    for act in (lambda: consistency_of(size - 1), lambda: proof_of(events[-1].id)):
+        with pytest.raises(Problem) as refused:
+            act()
+        assert refused.value.code == "log-torn"

@@ -4,16 +4,20 @@ import base64
 import json
 
 import pytest
+from django.db import transaction
 
 from audit import explaining, selectors
 from audit.approvals import approvals
 from audit.epochs import KIND
+from audit.findings import log_event
+from audit.services import record
 from audit.tree import checkpoint_latest
 from audit.verifier import kvc_verify
 from kvconsole.infra.sql import connect
 from tests.frontend import plant_audit
 from tests.frontend.audit.test_views import newest, worked
 from tests.frontend.tenancy.conftest import proved
+from tests.tenants.making import a_tenant, some
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
 
@@ -127,3 +131,50 @@ def test_what_was_verified_counts_as_hashed_again(person, sealed):
     page = who.get("/audit").content.decode()
     assert f"up to entry {size - 1:,}, and nothing differed" in page
     assert 'id="log-answer" data-tone="ok"' in page
+
+
+def test_a_verification_that_found_something_is_said_on_the_logs_page(person, sealed):
+    who = person("auditor")
+    sealed()
+    who.post("/audit/verify")
+    job = selectors.jobs().get()
+    with connect("migrate") as cx:
+        cx.execute("ALTER TABLE audit_tree DISABLE TRIGGER grows")
+        cx.execute("UPDATE audit_tree SET root = sha256('x')")
+    worked(job)
+    page = who.get("/audit").content.decode()
+    assert "A verification found something that differs." in page
+    assert 'id="log-answer" data-tone="danger"' in page
+
+
+def test_a_tenant_is_not_told_that_nobody_can_what_the_fleet_can(person):
+    page = person("tenant-admin", tenant=a_tenant(slug=some("t"))).get("/audit/access").content.decode()
+    assert "People of the fleet can too" in page
+    assert page.count("and people of the fleet, who are not listed here") == page.count("<code>") >= 7
+    assert ">nobody<" not in page
+    fleet = person("auditor", name="staff").get("/audit/access").content.decode()
+    assert "people of the fleet" not in fleet.lower()
+    assert ">nobody<" in fleet, "here all are listed"
+
+
+def test_the_log_itself_acts_where_it_names_nobody(person, db):
+    who = person("auditor")
+    with transaction.atomic():
+        log_event("log.scrubbed", "success", {"size": 1, "leaves": 1, "seconds": 1.0, "verdict": "as sealed"}, "scrub")
+        record(event_type="access.refused", outcome="denied", actor=None, tenant_id=None, object_kind="route",
+               object_id="x", body={"route": "x", "method": "GET", "status": 401, "code": "not-authenticated",
+                                    "repeated": 1, "calls": 1})  # fmt: skip
+    page = who.get("/audit").content.decode()
+    assert page.count("the log itself") == 1
+    assert page.count("nobody known") == 1
+    assert "the log itself" in who.get(f"/audit/events/{newest('log.scrubbed').event_id}").content.decode()
+
+
+def test_a_webhook_without_a_name_is_called_by_its_host_and_one_without_events_says_so(person):
+    who = person("operator")
+    empty = who.post("/audit/webhooks/new", {"url": "https://demo.invalid/in/secret", "name": ""})
+    assert (empty.status_code, "Choose at least one." in empty.content.decode()) == (400, True)
+    barred = who.post("/audit/webhooks/new", {"url": "http://169.254.169.254/", "name": "", "events": "log.gap"})
+    assert (barred.status_code, "webhook-url-refused" in barred.content.decode()) == (422, True)
+    assert who.post("/audit/webhooks/new", {"url": "https://demo.invalid/in", "events": "log.gap"}).status_code == 200
+    assert ">demo.invalid</a>" in who.get("/audit/webhooks").content.decode()
