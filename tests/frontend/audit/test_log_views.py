@@ -166,7 +166,7 @@ def test_the_log_itself_acts_where_it_names_nobody(person, db):
                                     "repeated": 1, "calls": 1})  # fmt: skip
     page = who.get("/audit").content.decode()
     assert page.count("the log itself") == 1
-    assert page.count("nobody known") == 1
+    assert "nobody known" in page, "of others nobody knows who it was"
     assert "the log itself" in who.get(f"/audit/events/{newest('log.scrubbed').event_id}").content.decode()
 
 
