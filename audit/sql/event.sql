@@ -106,7 +106,7 @@ DECLARE
   slot integer := base + pg_backend_pid() % 64;
 BEGIN
   -- An empty body is one that went (`audit_retire`): none is written so.
-  IF NOT (octet_length(NEW.body) BETWEEN 1 AND 1048576 AND coalesce(octet_length(NEW.pii_ct), 0) <= 1100000
+  IF NOT (octet_length(NEW.body) BETWEEN 1 AND 1052672 AND coalesce(octet_length(NEW.pii_ct), 0) <= 1100000
           AND octet_length(NEW.object_kind) <= 400 AND octet_length(NEW.object_id) <= 8192
           AND octet_length(NEW.request_id) <= 400
           AND NEW.body_hash = sha256('\x6b76636f6e736f6c652f61756469742d626f64792f763100'::bytea || NEW.body)
@@ -174,13 +174,14 @@ BEGIN
   RAISE EXCEPTION '% on % is refused: the audit trail only grows', TG_OP, TG_TABLE_NAME USING ERRCODE = '42501';
 END $$;
 
--- Only the sequencer takes from the queue, and it does so in the transaction that writes the leaves.
+-- Only the sequencer takes from the queue, and it does so in the transaction that writes the leaves. Asked once a
+-- statement: a trigger of each row has that row locked first, which takes as long as to delete it.
 CREATE FUNCTION audit_drain_only() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF current_user <> 'kv_seq' THEN
     RAISE EXCEPTION '% on % is refused: only the sequencer drains it', TG_OP, TG_TABLE_NAME USING ERRCODE = '42501';
   END IF;
-  RETURN OLD;
+  RETURN NULL;
 END $$;
 
 -- Deferred on every table of intent, rights, keys and evidence (kvconsole.infra.sql.audited): no event, no commit.
@@ -202,7 +203,7 @@ CREATE TRIGGER enter BEFORE INSERT ON audit_event FOR EACH ROW EXECUTE FUNCTION 
 CREATE TRIGGER immutable BEFORE UPDATE OR DELETE ON audit_event FOR EACH ROW EXECUTE FUNCTION audit_immutable();
 CREATE TRIGGER untruncatable BEFORE TRUNCATE ON audit_event FOR EACH STATEMENT EXECUTE FUNCTION audit_immutable();
 CREATE TRIGGER immutable BEFORE UPDATE ON audit_pending FOR EACH ROW EXECUTE FUNCTION audit_immutable();
-CREATE TRIGGER drained BEFORE DELETE ON audit_pending FOR EACH ROW EXECUTE FUNCTION audit_drain_only();
+CREATE TRIGGER drained BEFORE DELETE ON audit_pending FOR EACH STATEMENT EXECUTE FUNCTION audit_drain_only();
 CREATE TRIGGER untruncatable BEFORE TRUNCATE ON audit_pending FOR EACH STATEMENT EXECUTE FUNCTION audit_immutable();
 CREATE TRIGGER undeletable BEFORE DELETE ON audit_producer FOR EACH ROW EXECUTE FUNCTION audit_immutable();
 CREATE TRIGGER untruncatable BEFORE TRUNCATE ON audit_producer FOR EACH STATEMENT EXECUTE FUNCTION audit_immutable();
