@@ -234,14 +234,14 @@ FILTERS: dict[str, tuple[Text, Text]] = {
     "reason": (pgettext_lazy("filter", "Reason"), ""),
     "end": (pgettext_lazy("filter", "Why it ends"), ""),
     "note": (pgettext_lazy("filter", "Note"), _("in your own words; it is sealed in the event")),
-    "phrase": (pgettext_lazy("filter", "Type it to go on"), _("exactly as it stands above")),
+    "phrase": (pgettext_lazy("filter", "Type it to go on"), ""),
     "old": (pgettext_lazy("filter", "Entries of the one you kept"), _("the second line of the checkpoint")),
 }
 """Name of a field → (label, hint)."""
 POWERS: dict[str, Text] = {
     "approvals:destroy/person": _("decide what another person asked for"),
     "audit:destroy": _("ask that bodies of old events go, or that the log ends"),
-    "audit:destroy/person": _("let bodies of old events go, after another person asked"),
+    "audit:destroy/person": _("let bodies of old events go, or a log end, after another person asked"),
     "people:destroy": _("remove people, and erase what the log knows of them"),
     "share-groups:destroy": _("end a share group and fence what it cached"),
     "share-groups:destroy/person": _("let tenants share blocks, after another person asked"),

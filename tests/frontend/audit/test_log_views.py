@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 
 import pytest
 from django.db import transaction
@@ -17,7 +18,7 @@ from kvconsole.infra.sql import connect
 from tests.frontend import plant_audit
 from tests.frontend.audit.test_views import newest, worked
 from tests.frontend.tenancy.conftest import proved
-from tests.tenants.making import a_tenant, some
+from tests.tenants.making import a_node, a_tenant, some
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
 
@@ -178,3 +179,18 @@ def test_a_webhook_without_a_name_is_called_by_its_host_and_one_without_events_s
     assert (barred.status_code, "webhook-url-refused" in barred.content.decode()) == (422, True)
     assert who.post("/audit/webhooks/new", {"url": "https://demo.invalid/in", "events": "log.gap"}).status_code == 200
     assert ">demo.invalid</a>" in who.get("/audit/webhooks").content.decode()
+
+
+def test_nodes_and_people_have_their_names_for_who_reads_all_of_the_log(person, client):
+    who = person("auditor")
+    node = a_node(name="fra-p7")
+    with transaction.atomic():
+        record(event_type="node.changed", outcome="success", actor=None, tenant_id=None, object_kind="node",
+               object_id=node, body={"name": "fra-p7", "changed": ["zone"]})  # fmt: skip
+    page = who.get("/audit").content.decode()
+    assert "<b>fra-p7</b>" in page
+    assert "<b>mira-okafor</b>" in page, "of the account that was made"
+    event = newest("node.changed")
+    assert "<b>fra-p7</b>" in who.get(f"/audit/events/{event.event_id}").content.decode()
+    mine = person("tenant-admin", tenant=a_tenant(slug=some("t")), name="tara")
+    assert "<b>" not in re.sub(r"(?s).*<tbody>", "", mine.get("/audit").content.decode()).split("</tbody>")[0]
