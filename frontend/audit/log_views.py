@@ -99,10 +99,10 @@ def log_record(request: HttpRequest, number: int) -> HttpResponse:
 
 @never_cache
 def consistency(request: HttpRequest) -> HttpResponse:
-    """What shows that the newest checkpoint begins with one that somebody kept."""
-    form = forms.typed(request.GET, "old")
-    old = forms.whole(form, "old")
+    """What shows that a newer checkpoint, the newest if none is named, begins with one that somebody kept."""
+    form = forms.typed(request.GET, "old", "new")
+    old, new = forms.whole(form, "old"), forms.whole(form, "new")
     if old is None and not form.code:
         form.wrong("old", "required")
-    text = forms.attempt(form, lambda: proving.consistency_of(old or 0))
+    text = forms.attempt(form, lambda: proving.consistency_of(old or 0, new))
     return refused(request, form) if text is None else attached(text.encode(), "consistency.txt", TEXT)

@@ -236,6 +236,7 @@ FILTERS: dict[str, tuple[Text, Text]] = {
     "note": (pgettext_lazy("filter", "Note"), _("in your own words; it is sealed in the event")),
     "phrase": (pgettext_lazy("filter", "Type it to go on"), ""),
     "old": (pgettext_lazy("filter", "Entries of the one you kept"), _("the second line of the checkpoint")),
+    "new": (pgettext_lazy("filter", "Entries of the newer one"), _("the newest signed one, if nothing is typed")),
 }
 """Name of a field → (label, hint)."""
 POWERS: dict[str, Text] = {

@@ -119,6 +119,10 @@ def test_who_kept_a_checkpoint_gets_what_shows_offline_that_the_log_only_grew(pe
     spoiled = base64.b64encode(bytes(32)) + b"\n"
     (tmp_path / "proof").write_bytes(spoiled * proof.content.count(b"\n"))
     assert kvc_verify.main([*words, "--key", key]) == 1
+    person("viewer", name="latest")
+    sealed()
+    named = who.get(f"/audit/consistency?old={size}&new={files['new'].split()[1].decode()}")
+    assert named.content == proof.content, "also while the log grows"
     for odd, status in (("", 400), ("x", 400), (str(10**9), 400), ("0", 200)):
         assert who.get(f"/audit/consistency?old={odd}").status_code == status, odd
 
