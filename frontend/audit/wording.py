@@ -201,6 +201,8 @@ WHY: dict[str, Text] = {
     "pii": _("The personal data is not what the leaf commits to."),
     "proof-not-given": _("What shows that the log only grew is missing."),
     "head-not-here": _("This console's log does not have the newer head, so it cannot show how it grew."),
+    "lost": _("This log ended before so much of it was kept: what is beyond that was lost."),
+    "log-ended": _("This log has ended; another one goes on after it."),
     "not-a-checkpoint": _("There is no signed head in it."),
     "not-used": _("Body and personal data are checked with a proof; an export has its own."),
     "sha256": _("The content is not what was signed."),
