@@ -69,9 +69,9 @@ def hashes_of(found: Any) -> list[bytes]:
     need(good, "hashes", "a list of at most 64 hashes is wanted")
     return [unb64(one, 32) for one in found]
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    need(len(found) == len(pairs), "json", "a key stands twice")
-    return found
+    if len(found := dict(pairs)) == len(pairs):
+        return found
+    raise Wrong("json", "a key stands twice")
 def _integer(text: str) -> int:
     if len(text) > 15 and (len(text) > 17 or abs(int(text)) >= 1 << 53):
         raise ValueError("a number is too large")
