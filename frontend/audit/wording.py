@@ -164,6 +164,7 @@ FLAGS: dict[str, Text] = {
     "late": pgettext_lazy("event flag", "recorded late"),
     "approval": pgettext_lazy("event flag", "approval"),
     "restore": pgettext_lazy("event flag", "restore"),
+    "unreadable": pgettext_lazy("event flag", "not written by the console"),
 }
 ACTORS: dict[str, Text] = {
     "user": pgettext_lazy("actor", "person"),
