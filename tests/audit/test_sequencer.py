@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from audit import gaps
-from audit.sequencer import AGAIN_SECONDS, BATCH, MONTHS_SECONDS, Loop, Sequencer
+from audit.sequencer import AGAIN_SECONDS, BATCH, FEW, GATHER_SECONDS, IDLE_SECONDS, MONTHS_SECONDS, Loop, Sequencer
 from kvconsole.infra.sql import PLATFORM
 from kvcore.leaf import body_hash, parse_leaf
 from tests.audit.loglab import INSERT, body_of
@@ -160,6 +160,18 @@ def test_the_loop_seals_within_a_moment_and_survives_a_lost_connection(log):
         loop.stopping.set()
         thread.join(10)
     assert log.check() == 5
+
+
+def test_after_a_full_batch_the_next_follows_at_once_and_after_a_large_one_more_are_waited_for(log):
+    loop = Loop(Sequencer(log.database.dsn("seq"), batch=2 * FEW))
+    waits = []
+    for count in (0, 1, FEW, FEW + 1, 2 * FEW + 1):
+        log.events(count)
+        waits.append(loop._turn())
+    waits.append(loop._turn())
+    loop.sequencer.close()
+    assert waits == [IDLE_SECONDS, IDLE_SECONDS, IDLE_SECONDS, GATHER_SECONDS, 0.0, IDLE_SECONDS]
+    assert log.check() == 4 * FEW + 3
 
 
 def test_clock_back_by_an_hour_and_bodies_of_a_mebibyte(log):
