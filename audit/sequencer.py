@@ -36,8 +36,8 @@ MONTHS_SECONDS, AGAIN_SECONDS = 3600.0, 60.0
 LOCK = 0x4B564C47_00000001
 """Advisory lock of the one that leads: `KVLG`, sequencer."""
 _COLUMNS = (
-    "id, event_type, time_us, uuid_send(event_id), tenant_ref, actor_ref, outcome, flags, producer_id, producer_seq, body_hash,"
-    " pii_commit"
+    "id, event_type, time_us, uuid_send(event_id), tenant_ref, actor_ref, outcome, flags, producer_id, producer_seq,"
+    " body_hash, pii_commit"
 )
 _ROW = struct.Struct(">hiqiqiqi32si148s")
 _HEAD, _TAIL = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"
