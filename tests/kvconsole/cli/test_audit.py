@@ -67,7 +67,7 @@ def test_webhooks(kvc, staff, settings):
 def test_findings_logs_retention_and_growth(kvc, auditor, sealed, tmp_path):
     told(3)
     size = sealed()
-    files = {name: tmp_path / name for name in ("old", "new", "keys", "proof")}
+    files = {name: tmp_path / f"{name}.txt" for name in ("old", "new", "keys", "proof")}
     files["old"].write_text(kvc("audit", "checkpoint", "--note", token=auditor)[1])
     files["keys"].write_text(kvc("audit", "checkpoint", "--keys", token=auditor)[1])
     told(2)
