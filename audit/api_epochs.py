@@ -12,11 +12,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from audit import epochs, selectors
+from audit import epochs, explaining, selectors
 from audit.api_events import STATE_READERS
 from audit.api_v1 import READERS, ApprovalOut, approval_answer
 from audit.bodies import Facts
-from audit.models import Finding
 from audit.services import portable
 from kvconsole.infra.access import audited, counted, route
 from kvconsole.infra.calls import PROOF, call, caller, page_of
@@ -33,7 +32,8 @@ LISTED = {
 
 
 class FindingOut(serializers.Serializer[Any]):
-    """Something that is not as it must be. `closed_at` null: it still is so. `index`: of the first leaf it concerns."""
+    """Something that is not as it must be. `closed_at` null: it still is so. `index`: of the first leaf it concerns.
+    `acknowledged`: the event by which an auditor said last that it was looked into; what it says is in that event."""
 
     id = serializers.IntegerField()
     kind = serializers.CharField()
@@ -43,6 +43,13 @@ class FindingOut(serializers.Serializer[Any]):
     first_seen = serializers.DateTimeField()
     last_seen = serializers.DateTimeField()
     closed_at = serializers.DateTimeField(allow_null=True)
+    acknowledged = serializers.UUIDField(allow_null=True)
+
+
+class NoteIn(Strict):
+    """Body of POST /audit/findings/{id}:acknowledge. `note`: in one's own words; it is sealed in the event."""
+
+    note = serializers.CharField(max_length=500)
 
 
 class LogEndIn(Strict):
@@ -97,7 +104,32 @@ class Findings(APIView):
         if state not in ("", *STATES):
             errors = [{"pointer": "/state", "code": "invalid", "detail": f"One of {', '.join(STATES)}."}]
             raise Problem("validation-failed", errors=errors)
-        return page_of(LISTED[state], request, name=f"audit.findings.{state}", item=finding_answer)
+        return page_of(
+            LISTED[state], request, name=f"audit.findings.{state}", item=finding_answer, views=explaining.explained
+        )
+
+
+class FindingDetail(APIView):
+    """One finding."""
+
+    @call("audit_findings_get", answer=FindingOut)
+    def get(self, request: Request, finding_id: int) -> Response:
+        """The finding."""
+        return Response(finding_answer(explaining.finding(finding_id)))
+
+
+class FindingAcknowledge(APIView):
+    """Somebody looked into it."""
+
+    @call(
+        "audit_findings_acknowledge", body=NoteIn, answer=FindingOut,
+        refusals=("finding-closed", "person-needed", "unstorable-text"),
+    )  # fmt: skip
+    def post(self, request: Request, fields: dict[str, Any], finding_id: int) -> Response:
+        """That an auditor looked into it is an event; it stays open for as long as it is so."""
+        event = explaining.finding_acknowledge(finding_id=finding_id, note=fields["note"], actor=caller())
+        found = explaining.finding(finding_id)
+        return Response(finding_answer(found._replace(acknowledged=event)))
 
 
 class Epochs(APIView):
@@ -132,17 +164,24 @@ class EpochOrder(APIView):
         return Response(epochs.epoch_order(approval_id))
 
 
-def finding_answer(row: Finding) -> dict[str, Any]:
+def finding_answer(found: explaining.Explained) -> dict[str, Any]:
     """A finding, as `FindingOut` describes it."""
+    row = found.row
     answer = {
         "id": row.id, "kind": row.kind, "about": row.subject, "index": row.first_index, "detail": row.detail,
         "first_seen": row.at, "last_seen": row.seen_at, "closed_at": row.resolved_at,
+        "acknowledged": found.acknowledged,
     }  # fmt: skip
     return dict(portable(answer))
 
 
 urlpatterns: list[URLPattern] = [
     route("audit/findings", Findings.as_view(), "audit-findings", GET=counted(*STATE_READERS)),
+    route("audit/findings/<int:finding_id>", FindingDetail.as_view(), "audit-finding", GET=counted(*STATE_READERS)),
+    route(
+        "audit/findings/<int:finding_id>:acknowledge", FindingAcknowledge.as_view(), "audit-finding-acknowledge",
+        POST=audited("auditor", person=True),
+    ),
     route(
         "audit/epochs", Epochs.as_view(), "audit-epochs",
         GET=counted(*READERS), POST=audited("operator", step_up=True, scope="audit:destroy"),

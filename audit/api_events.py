@@ -18,7 +18,7 @@ from audit.bodies import QUERY, CheckpointOut, EventOut, EventQuery, StateOut, e
 from audit.downloads import AsItIs
 from audit.epochs import log_at
 from audit.export import bundle
-from audit.proving import checkpoint_now, proof_of
+from audit.proving import checkpoint_now, consistency_of, proof_of
 from audit.services import portable
 from audit.standing import hindrance
 from audit.tree import log_state
@@ -29,6 +29,8 @@ from kvconsole.infra.rest import Problem
 
 READERS = ("auditor", "operator", "tenant-admin", "tenant-member")
 STATE_READERS = ("viewer", "operator", "destructive-operator", "approver", "auditor")
+OLD = OpenApiParameter("old", int, required=True, description="Size of the checkpoint that was kept")
+NEW = OpenApiParameter("new", int, description="Size of the newer one; default: the newest signed one")
 EPOCH = OpenApiParameter("epoch", int, description="Number of the log; default: the present one")
 REFUSALS = ("validation-failed", "out-of-range", "unstorable-text", "unknown-field")
 
@@ -81,13 +83,29 @@ class Proof(APIView):
 
     content_negotiation_class = AsItIs
 
-    @call("audit_proofs_get", answer=str, media="text/plain", refusals=("not-sequenced", "not-signed"))
+    @call("audit_proofs_get", answer=str, media="text/plain", refusals=("not-sequenced", "not-signed", "log-torn"))
     def get(self, request: Request, event_id: UUID) -> HttpResponse:
         """A proof file (`tlog-proof@v1`), to be checked offline with the event's body."""
         found = selectors.event(event_id)
         if found is None:
             raise Problem("not-found")
-        return HttpResponse(proof_of(found.id), content_type="text/plain; charset=utf-8")
+        return HttpResponse(proof_of(found.id, found.time_us), content_type="text/plain; charset=utf-8")
+
+
+class Consistency(APIView):
+    """That the log only grew."""
+
+    content_negotiation_class = AsItIs
+
+    @call(
+        "audit_consistency_get", answer=str, media="text/plain", query=[OLD, NEW, EPOCH],
+        refusals=("not-signed", "validation-failed", "log-torn"),
+    )  # fmt: skip
+    def get(self, request: Request) -> HttpResponse:
+        """What shows that the newer checkpoint begins with the older one: `consistency.txt`, to be checked offline."""
+        old, new = _number(request, "old", needed=True), _number(request, "new")
+        text = consistency_of(old or 0, new, log_at(_number(request, "epoch")))
+        return HttpResponse(text, content_type="text/plain; charset=utf-8")
 
 
 class State(APIView):
@@ -99,11 +117,11 @@ class State(APIView):
         return Response(dict(portable(log_state()._asdict() | {"doubts": signing.doubts(), "closed": hindrance()})))
 
 
-def _number(request: Request, name: str) -> int | None:
+def _number(request: Request, name: str, *, needed: bool = False) -> int | None:
     given = request.query_params.get(name)
-    if given is None:
+    if given is None and not needed:
         return None
-    if not (given.isascii() and given.isdecimal() and len(given) < 10):
+    if given is None or not (given.isascii() and given.isdecimal() and len(given) < 16):
         errors = [{"pointer": f"/{name}", "code": "invalid", "detail": "A number."}]
         raise Problem("validation-failed", errors=errors)
     return int(given)
@@ -120,6 +138,7 @@ urlpatterns: list[URLPattern] = [
     route("audit/events", Events.as_view(), "audit-events", GET=audited(*READERS)),
     route("audit/events/<uuid:event_id>", EventDetail.as_view(), "audit-event", GET=audited(*READERS)),
     route("audit/checkpoint", Checkpoint.as_view(), "audit-checkpoint", GET=counted(ANY)),
+    route("audit/consistency", Consistency.as_view(), "audit-consistency", GET=counted(ANY)),
     route("audit/proofs/<uuid:event_id>", Proof.as_view(), "audit-proof", GET=counted(*READERS)),
     route("audit/state", State.as_view(), "audit-state", GET=counted(*STATE_READERS)),
 ]

@@ -26,7 +26,7 @@ SHREDDED, SEALED, ALTERED, RETIRED = "shredded", "sealed", "altered", "retired"
 with its body."""
 SALT_BYTES, NONCE_BYTES = 32, 12
 _SEALED = (
-    "SELECT id, pii_ct, pii_key FROM audit_event"
+    "SELECT id, pii_ct, pii_key, time_us FROM audit_event"
     " WHERE id = ANY(%s) AND time_us BETWEEN %s AND %s AND pii_ct IS NOT NULL"
 )
 MOST_PERIODS = 80
@@ -63,7 +63,7 @@ def sealed_of(places: Mapping[int, int], connection: psycopg.Connection[Any] | N
     with contextlib.ExitStack() as stack:
         held = connection or stack.enter_context(sql.connect("audit"))
         rows = held.execute(_SEALED, values, binary=True).fetchall()
-    return {event: Sealed(bytes(blob), bytes(key)) for event, blob, key in rows}
+    return {event: Sealed(bytes(blob), bytes(key)) for event, blob, key, at in rows if places[event] == at}
 
 
 def disclosed(event: Event) -> Disclosed | str | None:

@@ -5,7 +5,7 @@ in a file (`manage.py signer --new-epoch FILE`). The rest follows by itself (`au
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -22,7 +22,7 @@ from kvconsole.infra.access import FLEET_PLANE, Principal, plane
 from kvconsole.infra.rest import Problem, add_codes
 from kvconsole.infra.sql import PLATFORM
 from kvcore.epochs import REASONS as REASONS
-from kvcore.notes import checkpoint_parse, note_text
+from kvcore.notes import NoteError, checkpoint_parse, note_text
 from kvcore.proofs import EMPTY_ROOT
 
 add_codes(
@@ -80,7 +80,9 @@ def logs() -> list[Log]:
         began = {"began_at": at, "record": said, "reason": reason, "approval": approval, "lost": size - kept}
         del origin, root
     tree, newest = tree_now(ask), checkpoint_latest(ask)
-    origin = checkpoint_parse(note_text(newest.note)).origin if newest else ""
+    origin = ""
+    with suppress(NoteError):  # what is no note any more is a finding of the scrubber, who must come to it
+        origin = checkpoint_parse(note_text(newest.note)).origin if newest else ""
     return [*found, Log(tree.epoch, origin, "", tree.size, tree.root, False, **began)]
 
 

@@ -31,8 +31,8 @@ MOST_TIME = 2**63 - 1
 NAMED = 20
 """So many findings of one look are told singly."""
 _IN_NEITHER = (
-    "NOT EXISTS (SELECT FROM audit_leaf_all l WHERE l.event = e.id)"
-    " AND NOT EXISTS (SELECT FROM audit_pending p WHERE p.event = e.id)"
+    "NOT EXISTS (SELECT FROM audit_leaf_all l WHERE l.event = e.id AND l.time_us = e.time_us)"
+    " AND NOT EXISTS (SELECT FROM audit_pending p WHERE p.event = e.id AND p.time_us = e.time_us)"
 )
 
 
@@ -262,8 +262,9 @@ def _in_turn(ask: Ask) -> list[tuple[int, str]]:
 def _still_unlogged(ask: Ask) -> list[str]:
     """Of the events that were found missing, those that still are; what is no event any more is missing for good."""
     rows = ask(
-        "SELECT f.subject FROM audit_finding f, LATERAL (SELECT f.subject::bigint AS id) e"  # noqa: S608
-        f" WHERE f.resolved_at IS NULL AND f.kind = 'event-unsealed' AND {_IN_NEITHER}",
+        "SELECT f.subject FROM audit_finding f WHERE f.resolved_at IS NULL AND f.kind = 'event-unsealed'"  # noqa: S608
+        " AND (NOT EXISTS (SELECT FROM audit_event e WHERE e.id = f.subject::bigint)"
+        f" OR EXISTS (SELECT FROM audit_event e WHERE e.id = f.subject::bigint AND {_IN_NEITHER}))",
         (),
     )
     return [row[0] for row in rows]

@@ -181,6 +181,7 @@ TYPES = _types(
     (0x0707, "verification.requested", "size:int"),
     (0x0708, "job.cancelled", "kind"),
     (0x0709, "epoch.requested", "origin reason approval kept:int kept_root:hex note:free"),
+    (0x070A, "finding.acknowledged", "finding:int kind about index:int? note:free"),
     (0x0710, "webhook.created", "events:list host state"),
     (0x0711, "webhook.changed", "events:list host state changed:list"),
     (0x0712, "webhook.removed", "host reason"),

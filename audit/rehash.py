@@ -75,6 +75,8 @@ class Walk:
     spent: float = 0.0
     key: notes.VerifierKey | None = None
     """That signs the log's heads; None: nobody can be asked, and no signature is checked."""
+    known: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    """Log and stretch → hash of its heads and of the key, where their signatures were found good."""
 
 
 @dataclass
@@ -136,19 +138,23 @@ def check(walk: Walk, part: Part, dsn: str) -> list[Divergence]:
         with psycopg.connect(dsn, autocommit=True) as c:
             found, made = _pinned(c, part)
     _count(walk.tally, part)
-    signed = {size: (root, note) for size, root, note in part.checkpoints}
+    stretch = (walk.key.name if walk.key else "", part.first)
+    heads = sha256(repr((walk.key, part.checkpoints)).encode()).digest()
+    key = None if walk.known.get(stretch) == heads else walk.key
     for number in range(part.first // tiles.WIDE, -(-part.end // tiles.WIDE)):
         at = number * tiles.WIDE - part.first
         row = made[at : at + tiles.WIDE]
         found += _tiled(walk.frontier, part, number, row)
         over = tiles.over(row) if len(row) == tiles.WIDE else b""
-        found += _signed(walk, signed, row)
+        found += _signed(walk.frontier, part, row, key)
         if over:
             tiles.push(walk.frontier, tiles.BITS, over)
     for level, number, nodes, over, below in part.upper:
         if nodes != below or over != tiles.over(tiles.split(below)):
             index = number << (level + tiles.BITS)
             found.append(Divergence("tile", index, f"tile {number} of level {level} is not made of those below it"))
+    if not {one.kind for one in found} & {"signature", "checkpoint"}:
+        walk.known[stretch] = heads
     if part.end == part.size:
         found += _ended(walk.frontier, part, made[walk.frontier.size - part.first :])
     return found
@@ -343,18 +349,16 @@ def _tiled(frontier: Frontier, part: Part, number: int, row: list[bytes]) -> lis
     return [] if over == tiles.over(row) else [Divergence("tile", index, f"the node above tile {number} was changed")]
 
 
-def _signed(walk: Walk, signed: dict[int, tuple[bytes, str]], row: Sequence[bytes]) -> list[Divergence]:
+def _signed(frontier: Frontier, part: Part, row: Sequence[bytes], key: notes.VerifierKey | None) -> list[Divergence]:
     """Of the signed sizes that end among these leaves, those whose root is another one now, or whose note is."""
-    frontier = walk.frontier
-    sizes = [size for size in signed if frontier.size < size <= frontier.size + len(row)]
+    heads = [one for one in part.checkpoints if frontier.size < one[0] <= frontier.size + len(row)]
     found, copy = [], Frontier(frontier.size, frontier.hashes)
-    for size in sizes:
+    for size, root, note in heads:
         for one in row[copy.size - frontier.size : size - frontier.size]:
             copy.append(one)
-        root, note = signed[size]
         if copy.root() != root:
             found.append(Divergence("checkpoint", size - 1, f"the first {size} leaves are not those that were signed"))
-        elif wrong := _note_wrong(note, size, root, walk.key):
+        elif wrong := _note_wrong(note, size, root, key):
             found.append(Divergence(wrong[0], size - 1, f"the checkpoint of {size} leaves: {wrong[1]}"))
     return found
 

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -56,6 +57,17 @@ class Verdict(NamedTuple):
     divergences: int
 
 
+@contextlib.contextmanager
+def _short_turns() -> Iterator[None]:
+    """While something is hashed, all threads of the process take turns of `SWITCH_SECONDS`; then they do as before."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
 class Scrubber:
     """One walk over the log after another; keeps where it is, and goes on there after a restart."""
 
@@ -66,6 +78,7 @@ class Scrubber:
         self._connection: psycopg.Connection[Any] | None = None
         self._found = 0
         self._log_now: Log | None = None
+        self._known: dict[tuple[str, int], bytes] = {}
 
     def run(self) -> None:
         """Rounds until told to stop, whatever becomes of the database."""
@@ -103,13 +116,17 @@ class Scrubber:
 
         Logs that ended come first, each from its first leaf on.
         """
-        sys.setswitchinterval(SWITCH_SECONDS)
+        with _short_turns():
+            return self._round()
+
+    def _round(self) -> Verdict | None:
         walk, number = self._resume()
         begin = time.monotonic()
         for log in logs()[number - 1 :]:
             self._log_now = log
             self._held.execute(f"SET search_path = {path_of(log)}".encode())
             walk.key = notes.vkey_parse(log.key) if log.key else signing.log_key()
+            walk.known = self._known
             part = self._through(walk, begin)
             if part is None:
                 return None

@@ -4,9 +4,8 @@ A tenant's session sees the tenant's own events: row-level security decides that
 are asked for over the fleet's plane, by the ids of events that the reader has seen already.
 """
 
-import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -18,6 +17,7 @@ from django.db.models import Min, Q, QuerySet
 from django.utils.module_loading import import_string
 
 from audit import disclosure
+from audit.contents import MARK, UNREADABLE, Content, content_of
 from audit.models import Delivery, Event, Finding, Job, Webhook
 from audit.registry import TYPES
 from kvconsole.infra.access import FLEET_PLANE, Principal, plane
@@ -35,7 +35,7 @@ REFUSALS = 5_000
 NAMES = {kind.number: kind.name for kind in TYPES.values()}
 _DAY_US = 86_400_000_000
 _REF = re.compile(r"[0-9a-f]{32}")
-_LEAVES = "SELECT event, idx, hash, epoch FROM audit_leaf_all WHERE event = ANY(%s)"
+_LEAVES = "SELECT event, idx, hash, epoch, time_us FROM audit_leaf_all WHERE event = ANY(%s)"
 _COLUMNS = (
     *("id", "event_id", "event_type", "time_us", "tenant_id", "tenant_ref", "actor_ref", "outcome", "flags"),
     *("producer_id", "producer_seq", "body", "body_hash", "pii_commit", "object_kind"),
@@ -78,6 +78,8 @@ class Place(msgspec.Struct, frozen=True):
     hash: bytes
     epoch: int = 1
     """Number of the log: 1 is the first one."""
+    time_us: int = 0
+    """Of the event that was sealed there: another one under its number is not in the log."""
 
 
 class EventView(msgspec.Struct, frozen=True):
@@ -175,8 +177,10 @@ def places_of(ids: Collection[UUID]) -> dict[UUID, int]:
     """Where events are in the log, by their UUID; those that are there, of those that the current plane shows."""
     if not (near := _near(ids)):
         return {}
-    known = dict(Event.objects.filter(near, event_id__in=ids).values_list("id", "event_id"))
-    return {known[event]: place.index for event, place in places(known).items()}
+    known = list(Event.objects.filter(near, event_id__in=ids).values_list("event_id", "id", "time_us"))
+    found = places([event for _, event, _ in known])
+    at = [(name, place_of(event, time_us, found)) for name, event, time_us in known]
+    return {name: place.index for name, place in at if place}
 
 
 def event(event_id: UUID) -> Event | None:
@@ -198,7 +202,13 @@ def places(ids: Collection[int]) -> dict[int, Place]:
         return {}
     with connections[FLEET_PLANE].cursor() as cursor:
         cursor.execute(_LEAVES, [list(ids)])
-        return {event: Place(index, bytes(hash_), epoch) for event, index, hash_, epoch in cursor.fetchall()}
+        return {event: Place(index, bytes(hash_), *more) for event, index, hash_, *more in cursor.fetchall()}
+
+
+def place_of(event: int, time_us: int, found: Mapping[int, Place]) -> Place | None:
+    """Of those found, the place of this event; None: it is not in the log."""
+    place = found.get(event)
+    return place if place is not None and place.time_us == time_us else None
 
 
 def event_views(rows: Sequence[Event], *, reader: Principal) -> list[EventView]:
@@ -206,7 +216,8 @@ def event_views(rows: Sequence[Event], *, reader: Principal) -> list[EventView]:
     found, opened = places([row.id for row in rows]), reader.may("auditor")
     there = {row.id: row.time_us for row in rows if row.flags & PII} if opened else {}
     sealed = disclosure.sealed_of(there)
-    return [event_view(row, found.get(row.id), sealed.get(row.id), opened=opened) for row in rows]
+    at = [place_of(row.id, row.time_us, found) for row in rows]
+    return [event_view(row, place, sealed.get(row.id), opened=opened) for row, place in zip(rows, at, strict=True)]
 
 
 def event_view(row: Event, place: Place | None, sealed: disclosure.Sealed | None, *, opened: bool) -> EventView:
@@ -219,32 +230,36 @@ def event_view(row: Event, place: Place | None, sealed: disclosure.Sealed | None
         opened: whether its personal data is shown.
     """
     raw = bytes(row.body or b"")
-    body = json.loads(raw) if raw else {}
-    actor = body.get("actor", {})
+    said = content_of(raw)
     return EventView(
         id=row.event_id,
         index=place.index if place else None,
         epoch=place.epoch if place else None,
         leaf_hash=place.hash.hex() if place else "",
         time=moment(row.time_us),
-        action=body.get("action") or NAMES.get(row.event_type, f"0x{row.event_type:04x}"),
+        action=NAMES.get(row.event_type, f"0x{row.event_type:04x}"),
         number=row.event_type,
         outcome=OUTCOMES[row.outcome],
         tenant_id=row.tenant_id,
         tenant_ref=bytes(row.tenant_ref).hex(),
         actor_ref=bytes(row.actor_ref).hex(),
-        actor_kind=actor.get("kind", ""),
-        actor_roles=actor.get("roles", []),
+        actor_kind=said.actor.kind,
+        actor_roles=said.actor.roles,
         object_kind=row.object_kind,
         object_id=row.object_id,
         request_id=row.request_id,
-        flags=[name for bit, name in FLAGS.items() if row.flags & bit],
+        flags=flags_of(row.flags, said),
         producer_id=row.producer_id,
         producer_seq=row.producer_seq,
-        data=body.get("data", {}) if raw else None,
+        data=said.data if raw else None,
         body_hash=bytes(row.body_hash).hex(),
         personal=disclosure.shown(row, sealed, opened=opened),
     )
+
+
+def flags_of(flags: int, said: Content) -> list[str]:
+    """The words for what a leaf's flags say, and whether the body can be read."""
+    return [*(name for bit, name in FLAGS.items() if flags & bit), *([MARK] if said is UNREADABLE else [])]
 
 
 def own_approvals(since: datetime) -> list[EventView]:

@@ -26,15 +26,18 @@ from kvcore.proofs import Frontier, leaf_hash
 BATCH = 1000
 IDLE_SECONDS = 0.03
 """How often an empty queue is looked at. A NOTIFY of every event would have all commits wait for one lock."""
+FEW, GATHER_SECONDS = 10, 0.15
+"""After a batch with more leaves than this more are waited for so long: to seal thirty costs nearly as much as to seal
+two hundred, and takes it from those who write."""
 STANDBY_SECONDS = 0.5
 """How often who does not lead tries to."""
 MONTHS_AHEAD = 3
-MONTHS_SECONDS = 3600.0
+MONTHS_SECONDS, AGAIN_SECONDS = 3600.0, 60.0
 LOCK = 0x4B564C47_00000001
 """Advisory lock of the one that leads: `KVLG`, sequencer."""
 _COLUMNS = (
-    "id, event_type, time_us, event_id, tenant_ref, actor_ref, outcome, flags, producer_id, producer_seq, body_hash,"
-    " pii_commit"
+    "id, event_type, time_us, uuid_send(event_id), tenant_ref, actor_ref, outcome, flags, producer_id, producer_seq,"
+    " body_hash, pii_commit"
 )
 _ROW = struct.Struct(">hiqiqiqi32si148s")
 _HEAD, _TAIL = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"
@@ -48,7 +51,8 @@ class Sealed(NamedTuple):
     leaves: int
     size: int
     lost: tuple[int, ...] = ()
-    """Events that were in the queue and nowhere else, or that no leaf can hold: the gap finder names them."""
+    """Events that were in the queue and nowhere else, or that no leaf can hold: the gap finder names them. And those
+    that somebody put there again."""
 
 
 class Sequencer:
@@ -61,6 +65,8 @@ class Sequencer:
         self._connection: psycopg.Connection[Any] | None = None
         self._tail: tuple[int, list[bytes]] = (0, [])
         self._epoch = 1
+        self._doubled = False
+        """Whether the last batch had an event that is a leaf already: the next one is looked through for such."""
 
     def lead(self) -> bool:
         """Whether this process holds the lock now, and so is the one.
@@ -109,24 +115,39 @@ class Sequencer:
             psycopg.Error: nothing was done, or, where the connection broke in the commit, all of it.
             LogTorn: parts of the tree are missing and it cannot grow.
         """
-        c = self._held
+        try:
+            return self._sealed(self._held)
+        except psycopg.errors.UniqueViolation:
+            self._doubled = True
+            raise
+
+    def _sealed(self, c: psycopg.Connection[Any]) -> Sealed:
         with c.transaction():
             query = "SELECT size, frontier, root, epoch FROM audit_tree FOR UPDATE"
             row = c.execute(query, binary=True).fetchone()
             assert row is not None
             frontier = self._frontier(*row)
             old, taken = frontier.size, self._taken(c)
-            made, lost = _leaves(self._events(c, taken), old, {id_ for id_, _ in taken})
+            again = self._leaves_already(c, taken)
+            made, lost = _leaves(self._events(c, taken), old, set(taken) - again)
             if made:
                 self._append(c, frontier, made)
         if made:
             self._remember(old, [hash_ for _, _, hash_, _ in made])
-        return Sealed(len(made), frontier.size, lost)
+        self._doubled = False
+        return Sealed(len(made), frontier.size, (*lost, *sorted(event for event, _ in again)))
 
     def months_ahead(self, now: datetime) -> None:
-        """The partitions of this month and the next ones are there."""
+        """The partitions of this month and the next ones are there.
+
+        Raises:
+            psycopg.errors.LockNotAvailable: somebody reads or copies all of the trail now; sealing must not wait for
+                that.
+        """
         for ahead in range(MONTHS_AHEAD + 1):
-            self._held.execute("SELECT audit_partition(%s::date)", ((now + timedelta(days=30 * ahead)).date(),))
+            with self._held.transaction():
+                self._held.execute("SET LOCAL lock_timeout = '300ms'")
+                self._held.execute("SELECT audit_partition(%s::date)", ((now + timedelta(days=30 * ahead)).date(),))
 
     # --- inside ---
 
@@ -154,12 +175,19 @@ class Sequencer:
 
     def _taken(self, c: psycopg.Connection[Any]) -> list[tuple[int, int]]:
         taken: list[tuple[int, int]] = c.execute(
-            "DELETE FROM audit_pending WHERE event IN (SELECT event FROM audit_pending ORDER BY event LIMIT %s)"
+            "DELETE FROM audit_pending WHERE ctid = ANY (ARRAY(SELECT ctid FROM audit_pending ORDER BY event LIMIT %s))"
             " RETURNING event, time_us",
             (self.batch,),
             binary=True,
         ).fetchall()
         return taken
+
+    def _leaves_already(self, c: psycopg.Connection[Any], taken: list[tuple[int, int]]) -> set[tuple[int, int]]:
+        """Of these, those that somebody put into the queue again; asked only once a batch failed by them."""
+        if not self._doubled:
+            return set()
+        query = "SELECT event, time_us FROM audit_leaf WHERE event = ANY(%s)"
+        return set(c.execute(query, ([id_ for id_, _ in taken],), binary=True).fetchall()) & set(taken)
 
     @staticmethod
     def _events(c: psycopg.Connection[Any], taken: list[tuple[int, int]]) -> list[Any]:
@@ -223,21 +251,26 @@ _Made = tuple[int, int, bytes, bytes]
 """Event, time_us, hash and bytes of a leaf."""
 
 
-def _leaves(events: list[Any], first: int, wanted: set[int]) -> tuple[list[_Made], tuple[int, ...]]:
-    """The leaves of these events from index `first` on, and which of the wanted ones have none."""
+def _leaves(events: list[Any], first: int, wanted: set[tuple[int, int]]) -> tuple[list[_Made], tuple[int, ...]]:
+    """The leaves of these events from index `first` on, of those that are wanted, and which of these have none.
+
+    An event is its number at its time: another one may have the same number.
+    """
     made: list[_Made] = []
     index = first
     for id_, kind, time_us, event_id, tenant, actor, outcome, flags, producer, seq, body, pii in events:
+        if (id_, time_us) not in wanted:
+            continue
         with contextlib.suppress(LeafError):
             data = leaf(
-                event_type=kind, index=index, time_us=time_us, event_id=event_id.bytes, tenant_ref=tenant,
+                event_type=kind, index=index, time_us=time_us, event_id=event_id, tenant_ref=tenant,
                 actor_ref=actor, outcome=outcome, flags=flags, producer_id=producer, producer_seq=seq, body_hash=body,
                 pii_commit=pii,
             )  # fmt: skip
             made.append((id_, time_us, leaf_hash(data), data))
             index += 1
-            wanted.discard(id_)
-    return made, tuple(sorted(wanted))
+            wanted.discard((id_, time_us))
+    return made, tuple(sorted(id_ for id_, _ in wanted))
 
 
 class Loop:
@@ -263,8 +296,7 @@ class Loop:
             if not s.lead():
                 return STANDBY_SECONDS
             if time.monotonic() >= self._months_due:
-                s.months_ahead(datetime.now(UTC))
-                self._months_due = time.monotonic() + MONTHS_SECONDS
+                self._months_due = time.monotonic() + self._months()
             if not s.waiting():
                 return IDLE_SECONDS
             sealed = s.seal()
@@ -276,4 +308,15 @@ class Loop:
             _log.error("%d events were in the queue and not in the trail: %s", len(sealed.lost), sealed.lost[:20])
         if sealed.leaves:
             self.told(sealed.size)
-        return 0.0 if sealed.leaves >= s.batch else IDLE_SECONDS
+        if sealed.leaves >= s.batch:
+            return 0.0
+        return GATHER_SECONDS if sealed.leaves > FEW else IDLE_SECONDS
+
+    def _months(self) -> float:
+        """Months are made ahead; seconds until the next look. One that cannot be made now stops nothing."""
+        try:
+            self.sequencer.months_ahead(datetime.now(UTC))
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled):
+            _log.warning("the months to come are made later: somebody holds the trail")
+            return AGAIN_SECONDS
+        return MONTHS_SECONDS

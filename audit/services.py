@@ -25,6 +25,7 @@ from audit.models import Event
 from audit.registry import TYPES
 from kvconsole.infra import evidence, rest, statements
 from kvconsole.infra.access import Principal, plane
+from kvconsole.infra.ending import Insert, numbered
 from kvconsole.infra.sql import PLATFORM, uuid7
 from kvcore.leaf import APPROVAL as APPROVAL
 from kvcore.leaf import LATE as LATE
@@ -45,11 +46,63 @@ _COLUMNS = (
     *("pii_ct", "pii_commit", "pii_key", "object_kind", "object_id", "request_id"),
 )
 _GIVEN = ("id", "time_us", "producer_id", "producer_seq")
-_INSERT = (
-    f"INSERT INTO audit_event ({', '.join(_COLUMNS)}) VALUES ({', '.join(['%s'] * len(_COLUMNS))})"  # noqa: S608
-    f" RETURNING {', '.join(_GIVEN)}"
+_UUID, _BYTES, _INT2, _INT4, _TEXT = 2950, 17, 21, 23, 25  # oids of pg_type
+_INSERT = Insert(
+    b"audit_event",
+    numbered(
+        f"INSERT INTO audit_event ({', '.join(_COLUMNS)}) VALUES ({', '.join(['%s'] * len(_COLUMNS))})"  # noqa: S608
+        f" RETURNING {', '.join(_GIVEN)}"
+    ),
+    (_UUID, _INT4, _UUID, _BYTES, _BYTES, _INT2, _INT2, *(5 * [_BYTES]), *(3 * [_TEXT])),
 )
-_FIELDS = [field.attname for field in Event._meta.concrete_fields]
+
+
+class Recorded(msgspec.Struct):
+    """An event that was recorded. To ask for what the database sets has it written, if it was not yet."""
+
+    event_id: UUID
+    event_type: int
+    tenant_ref: bytes
+    actor_ref: bytes
+    alias: str = ""
+    """Connection; "" = it will be written with what else its call does, perhaps as a part of another event."""
+    tenant_id: UUID = PLATFORM
+    outcome: int = 0
+    flags: int = 0
+    body: bytes = b""
+    body_hash: bytes = b""
+    pii_ct: bytes | None = None
+    pii_commit: bytes = b""
+    pii_key: bytes | None = None
+    object_kind: str = ""
+    object_id: str = ""
+    request_id: str = ""
+    given: list[int] = msgspec.field(default_factory=list)
+
+    @property
+    def id(self) -> int:
+        """Its key, with the time."""
+        return self._given(0)
+
+    @property
+    def time_us(self) -> int:
+        """Microseconds since 1970, UTC."""
+        return self._given(1)
+
+    @property
+    def producer_id(self) -> int:
+        """Which process wrote it."""
+        return self._given(2)
+
+    @property
+    def producer_seq(self) -> int:
+        """As its how-manieth."""
+        return self._given(3)
+
+    def _given(self, at: int) -> int:
+        if not self.given:
+            statements.put_now(self.alias)
+        return self.given[at]
 
 
 def record(
@@ -65,12 +118,12 @@ def record(
     request_id: str = "",
     flags: int = 0,
     happened_at: datetime | None = None,
-) -> Event:
+) -> Recorded:
     """The event is in the trail, and on its way into the log, if and only if the current transaction commits.
 
-    In a call of an audited route it is written at the end of the call's transaction, together with all else that the
-    call records (`events_write`); what is answered then has no `id` and no times yet. What others refer to by its
-    hash (`AT_ONCE`) is written at once.
+    It is written ahead of the transaction's next statement, or together with the COMMIT. In a call of an audited route
+    it is written at the end of the call's transaction, together with all else that the call records (`events_write`);
+    what is answered then has neither body nor numbers. What others refer to by its hash (`AT_ONCE`) is written at once.
 
     Args:
         event_type: a name of `audit.registry.TYPES`.
@@ -121,8 +174,12 @@ def record(
         mark = call.mark(alias)
         if alias in call.kept and event_type not in AT_ONCE:
             call.kept[alias].append((mark, draft))
-            return Event(event_id=draft.event_id, event_type=kind.number, **draft.names())
-    return _write(alias, draft)
+            tenant, who = draft.names().values()
+            return Recorded(draft.event_id, kind.number, tenant, who)
+    event = _write(alias, draft)
+    if event_type in AT_ONCE:
+        statements.put_now(alias)
+    return event
 
 
 def events_write(alias: str, drafts: Sequence[Draft]) -> None:
@@ -144,11 +201,38 @@ def events_write(alias: str, drafts: Sequence[Draft]) -> None:
         _write(alias, replace(one, request_id="", cause=written.event_id))
 
 
-def _write(alias: str, draft: Draft, also: Sequence[Draft] = ()) -> Event:
+def _write(alias: str, draft: Draft, also: Sequence[Draft] = ()) -> Recorded:
     values = draft.columns(also)
-    given = statements.put(_INSERT, [values[name] for name in _COLUMNS], using=alias)
-    values.update(zip(_GIVEN, given, strict=True))
-    return Event(*[values[name] for name in _FIELDS])  # type: ignore[misc]  # its plugin takes the list for an id
+    event = Recorded(alias=alias, **values)
+    statements.put(_INSERT, _binary(**values), event.given.extend, using=alias)
+    return event
+
+
+def _binary(
+    *,
+    event_id: UUID,
+    event_type: int,
+    tenant_id: UUID,
+    outcome: int,
+    flags: int,
+    object_kind: str,
+    object_id: str,
+    request_id: str,
+    **others: bytes | None,
+) -> list[bytes | None]:
+    return [
+        event_id.bytes,
+        event_type.to_bytes(4),
+        tenant_id.bytes,
+        others["tenant_ref"],
+        others["actor_ref"],
+        outcome.to_bytes(2),
+        flags.to_bytes(2),
+        *(others["body"], others["body_hash"], others["pii_ct"], others["pii_commit"], others["pii_key"]),
+        object_kind.encode(),
+        object_id.encode(),
+        request_id.encode(),
+    ]
 
 
 def pii_open(event: Event) -> dict[str, Any] | None:

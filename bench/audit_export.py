@@ -12,7 +12,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,35 +19,21 @@ from typing import Any
 import psutil
 import psycopg
 
+from bench.audit_plant import AT_ONCE, BODY, COLUMNS, HASH, bare, in_parts, planted
 from bench.store_sides import Cluster
 from bench.tenancy_site import Figure
 
 EXPORT_SECONDS, PAGE_MS, FLAT_MIB = 120.0, 150.0, 200.0
 ROUNDS = 12
-WRITERS, AT_ONCE = 2, 100_000
-_BODY = (
-    'convert_to(\'{"action":"token.issued","actor":{"kind":"user","roles":["operator","viewer"]},"data":'
-    '{"expires_at":"2027-01-01T00:00:00Z","holder":"","kind":"service","roles":["viewer"],"scopes":["nodes:read"]},'
-    '"object":{"id":"\' || i || \'","kind":"token"},"outcome":"success","request_id":"r-\' || i || \'"}\', \'UTF8\')'
-)
-_FILL = f"""
-INSERT INTO audit_event (event_id, event_type, tenant_id, tenant_ref, actor_ref, outcome, flags, body, body_hash,
-                         pii_commit, object_kind, object_id, request_id)
-SELECT gen_random_uuid(), 288, '00000000-0000-7000-8000-000000000001', decode(repeat('00', 16), 'hex'),
-       substr(sha256(int4send(i %% 200)), 1, 16), 1, 0, b,
-       sha256('\\x6b76636f6e736f6c652f61756469742d626f64792f763100'::bytea || b), decode(repeat('00', 32), 'hex'),
-       'token', i::text, 'r-' || i
-  FROM (SELECT i, {_BODY} b FROM generate_series(%s::int, %s) i) x"""
 _ROWS = f"""
-INSERT INTO audit_event (id, event_id, event_type, time_us, tenant_id, tenant_ref, actor_ref, outcome, flags,
-                         producer_id, producer_seq, body, body_hash, pii_commit, object_kind, object_id, request_id)
+INSERT INTO audit_event ({COLUMNS})
 SELECT i, gen_random_uuid(), (ARRAY[288, 289, 752, 528, 1041, 1793])[1 + i %% 6], t,
        ('00000000-0000-7000-8000-' || lpad(to_hex(1 + i %% 50), 12, '0'))::uuid,
        substr(sha256(int4send(i %% 50)), 1, 16), substr(sha256(int4send(i %% 2000)), 1, 16),
        CASE WHEN i %% 97 = 0 THEN 3 ELSE 1 END, 0, i %% 64, i / 64, b,
-       sha256('\\x6b76636f6e736f6c652f61756469742d626f64792f763100'::bytea || b), decode(repeat('00', 32), 'hex'),
+       {HASH}, decode(repeat('00', 32), 'hex'),
        (ARRAY['token', 'namespace', 'route'])[1 + i %% 3], (i %% 100000)::text, 'r-' || i
-  FROM (SELECT i, {_BODY} b, %s + i * %s::bigint AS t FROM generate_series(%s::int, %s) i) x"""
+  FROM (SELECT i, {BODY} b, %s + i * %s::bigint AS t FROM generate_series(%s::int, %s) i) x"""
 _LEAVES = """
 INSERT INTO audit_leaf
 SELECT i - 1, i, %s + i * %s::bigint, sha256(int4send(i)), substr(decode(repeat(md5(i::text), 10), 'hex'), 1, 148)
@@ -105,9 +90,7 @@ class _Bench:
 
         (self.base / "signer").mkdir(mode=0o700)
         with a_signer_at(self.base / "signer", settings) as sealed, contextlib.closing(self):
-            with psycopg.connect(self.cluster.postgres.dsn("operator", self.name), autocommit=True) as c:
-                for first in range(1, count + 1, 20_000):
-                    c.execute(_FILL, (first, min(first + 19_999, count)))
+            planted(self.cluster.postgres.superuser_dsn(self.name), count)
             size = sealed()
             digests, took = {}, {}
             for format in ("jsonl", "csv", "ocsf"):
@@ -190,31 +173,12 @@ class _Bench:
 
     def _populate(self, count: int, start: int, step: int) -> None:
         """So many rows; indexes are made afterwards, which takes a fraction of the time."""
-        tables = ("audit_event", "audit_leaf")
-        with self._super() as c:
-            indexes = c.execute(
-                "SELECT indexrelid::regclass::text, replace(pg_get_indexdef(indexrelid), ' ON ONLY ', ' ON ')"
-                " FROM pg_index WHERE indrelid = ANY (%s::regclass[]) AND NOT indisprimary", (list(tables),),
-            ).fetchall()  # fmt: skip
-            c.execute("; ".join(f"DROP INDEX {name}" for name, _ in indexes))
-            c.execute("; ".join(f"ALTER TABLE {table} DISABLE TRIGGER USER" for table in tables))
-            with ThreadPoolExecutor(WRITERS) as pool:
-                list(pool.map(lambda n: self._rows(n, count, start, step), range(WRITERS)))
-            c.execute("SET maintenance_work_mem = '512MB'")
-            for _, statement in indexes:
-                c.execute(statement)
+        dsn = self.cluster.postgres.superuser_dsn(self.name)
+        with bare(dsn, ("audit_event", "audit_leaf")):
+            parts = [(start, step, at, min(at + AT_ONCE - 1, count)) for at in range(1, count + 1, AT_ONCE)]
+            in_parts(dsn, [[(_ROWS, part), (_LEAVES, part)] for part in parts])
+        with psycopg.connect(dsn, autocommit=True) as c:
             c.execute("VACUUM ANALYZE audit_event, audit_leaf")
-
-    def _rows(self, number: int, count: int, start: int, step: int) -> None:
-        with self._super() as c:
-            c.execute("SET synchronous_commit = off")
-            for first in range(1 + number * AT_ONCE, count + 1, WRITERS * AT_ONCE):
-                last = min(first + AT_ONCE - 1, count)
-                c.execute(_ROWS, (start, step, first, last))
-                c.execute(_LEAVES, (start, step, first, last))
-
-    def _super(self) -> psycopg.Connection[Any]:
-        return psycopg.connect(self.cluster.postgres.superuser_dsn(self.name), autocommit=True)
 
 
 def _ref(n: int) -> str:

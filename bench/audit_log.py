@@ -21,6 +21,7 @@ import psutil
 import psycopg
 
 from bench.audit_clients import ROWS, Clients
+from bench.audit_plant import planted
 from bench.store_sides import Cluster
 from bench.tenancy_site import Figure, ms
 from kvconsole.embedded import Valkey
@@ -150,7 +151,7 @@ class _Bench:
     def _drain(self, count: int) -> Figure:
         from audit.sequencer import Sequencer
 
-        self._plant(count)
+        planted(self.superuser, count)
         sequencer = Sequencer(self.dsn("seq"))
         while not sequencer.lead():
             time.sleep(0.1)
@@ -167,8 +168,8 @@ class _Bench:
         from tests.audit.loglab import as_sequencer
         from tests.conftest import Database
 
-        self._plant(count)
-        sequencer = Sequencer(self.dsn("seq"))
+        planted(self.superuser, count)
+        sequencer = Sequencer(self.dsn("seq"), batch=5000)
         while not sequencer.lead():
             time.sleep(0.1)
         while sequencer.seal().leaves:
@@ -190,23 +191,6 @@ class _Bench:
         yield _figure("scrub", rate, "leaves/s", f">= {SCRUB:.0f}", rate >= SCRUB, peer)
         yield _figure("scrub_memory", more, "MiB more after two more rounds", "<= 16", more <= 16,
                       {"rss_mib": round(sizes[-1])})  # fmt: skip
-
-    def _plant(self, count: int) -> None:
-        """So many events as services write them wait in the queue."""
-        from tests.audit.loglab import MANY
-
-        values = {"tenant": "00000000-0000-7000-8000-000000000001", "ref": bytes(16)}
-        with psycopg.connect(self.dsn("operator")) as c:
-            for first in range(0, count, 20_000):
-                last = min(count, first + 20_000) - 1
-                c.execute(MANY.replace('{"n":', PADDING), values | {"first": first, "last": last})
-                c.commit()
-
-
-PADDING = (
-    '{"action":"token.issued","actor":{"kind":"user","roles":["operator"]},"data":{"expires_at":"2027-01-01T00:00:00Z",'
-    '"holder":"","kind":"service","roles":["tenant-member"]},"object":{"id":"x","kind":"token"},"n":'
-)
 
 
 def _late(events: list[tuple[int, float]], seen: list[tuple[float, int]]) -> list[float]:

@@ -69,6 +69,15 @@ PLACES = (
         ("page-audit-retention", "page-audit-retention-new", "page-audit-retention-approve"),
     ),
     Place(
+        "page-audit-findings", "fault", pgettext_lazy("page", "Findings"), ("page-audit-findings", "page-audit-finding")
+    ),
+    Place(
+        "page-audit-logs",
+        "epoch",
+        pgettext_lazy("page", "Ended logs"),
+        ("page-audit-logs", "page-audit-log-new", "page-audit-log-approve"),
+    ),
+    Place(
         "page-operations",
         "ops",
         pgettext_lazy("page", "Operations"),

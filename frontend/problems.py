@@ -125,7 +125,7 @@ PROBLEMS: dict[str, Problem] = {
     "approval-own": Problem(_("Nobody approves what they asked for"), REQUEST, NONE),
     "approval-decided": Problem(_("It was decided already"), REQUEST, NONE),
     "approval-expired": Problem(_("It waited too long for a second person"), REQUEST, NONE),
-    "retention-too-young": Problem(_("Bodies are kept for at least twelve months after their month"), REQUEST, NONE),
+    "retention-too-young": Problem(_("Bodies are kept for at least twelve months after their month"), REQUEST, CHANGED),
     "retention-done": Problem(_("These bodies went already, or somebody asked for it"), REQUEST, NONE),
     "audit-unavailable": Problem(_("The log is not signed in time: what cannot be undone has to wait"), REQUEST, LATER),
     "fences-replaying": Problem(
@@ -133,6 +133,7 @@ PROBLEMS: dict[str, Problem] = {
     ),
     "epoch-asked": Problem(_("Somebody asked already that the log ends"), REQUEST, NONE),
     "epoch-not-approved": Problem(_("No second person approved that the log ends"), REQUEST, LATER),
+    "finding-closed": Problem(_("It is closed: a later look found it no more"), REQUEST, NONE),
     "not-sequenced": Problem(_("The event is not in the log yet"), REQUEST, SAME),
     "not-signed": Problem(_("No signed checkpoint holds it yet"), REQUEST, SAME),
     "too-many-jobs": Problem(_("As many exports and verifications as may be are at work"), REQUEST, LATER),

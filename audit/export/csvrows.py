@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import msgspec
 
+from audit.contents import MARK, Actor
 from audit.export.records import Record
 from audit.selectors import FLAGS, NAMES, OUTCOMES
 
@@ -25,17 +26,20 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/\[][^\x00-\x1f\x7f-\uffff\U00010000-\U0010ffff\"]*")
 
 
-class _Actor(msgspec.Struct):
-    kind: str = ""
-    roles: list[str] = []
-
-
 class _Body(msgspec.Struct):
-    actor: _Actor = msgspec.field(default_factory=_Actor)
+    actor: Actor = Actor()
     data: msgspec.Raw = msgspec.Raw(b"")
 
 
-_body = msgspec.json.Decoder(_Body).decode
+_decode = msgspec.json.Decoder(_Body).decode
+
+
+def _body(raw: bytes) -> _Body | None:
+    """What a body says; None: it is not of the form that services write."""
+    try:
+        return _decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def header() -> bytes:
@@ -72,6 +76,8 @@ def _second(seconds: int) -> str:
 def _line(record: Record) -> str:
     body = _body(record.body) if record.body else _Body()
     flags = " ".join(name for bit, name in FLAGS.items() if record.flags & bit)
+    if body is None:  # whatever it is, it stands there as text
+        flags, body = f"{flags} {MARK}".strip(), _Body(data=msgspec.Raw(record.body))
     seconds, micros = divmod(record.time_us, 1_000_000)
     cells = (
         str(record.index),
@@ -88,7 +94,7 @@ def _line(record: Record) -> str:
         cell(record.object_kind),
         cell(record.object_id),
         cell(record.request_id),
-        cell(bytes(body.data).decode()),
+        cell(bytes(body.data).decode(errors="replace")),
         str(record.producer_id),
         str(record.producer_seq),
         f'"{record.hash.hex()}"',

@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from audit.disclosure import sealed_of
-from audit.selectors import EventFilter, moment, places, selected
+from audit.selectors import EventFilter, moment, place_of, places, selected
 from kvconsole.infra import keystore
 from kvcore.leaf import PII
 
@@ -50,8 +50,9 @@ def foresee(asked: EventFilter, *, size: int, whole: bool) -> Foreseen:
     oldest = rows.order_by("time_us", "id").values_list("time_us", flat=True).first()
     count = rows.values("id")[: COUNTED + 1].count()
     few, every = count == len(newest), whole and not (asked.narrows() or asked.since or asked.until)
-    under = {event for event, place in places([row[0] for row in newest]).items() if place.index < size}
-    newest = [row for row in newest if row[0] in under]
+    found = places([row[0] for row in newest])
+    at = [place_of(row[0], row[1], found) for row in newest]
+    newest = [row for row, place in zip(newest, at, strict=True) if place and place.index < size]
     if every:
         count = size
     elif few:

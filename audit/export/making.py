@@ -6,7 +6,6 @@ what is behind that is cut off when somebody resumes. The last step is done agai
 
 import contextlib
 import hashlib
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -16,6 +15,7 @@ from typing import Any
 from django.db import transaction
 
 from audit import jobs, signing
+from audit.contents import content_of, whole_number
 from audit.epochs import asked_of, log_at
 from audit.export import bundle, csvrows, jsonl, ocsf, parquet, parts, records
 from audit.export.select import Selection, select
@@ -266,11 +266,13 @@ def _gaps(found: Sequence[records.Record]) -> list[dict[str, Any]]:
     gaps = []
     for one in found:
         if one.event_type == _GAP and one.body:
-            data = json.loads(one.body).get("data", {})
-            first, after = int(data.get("expected", 0)), data.get("found")
-            last = int(after) - 1 if after is not None else first
-            if first <= last:
-                gaps.append({"first": first, "index": one.index, "last": last, "producer": int(data["producer"])})
+            data = content_of(one.body).data
+            first, after, producer = (whole_number(data, name) for name in ("expected", "found", "producer"))
+            if first is None or producer is None:
+                continue
+            last = first if after is None else after - 1
+            if 0 <= first <= last < 1 << 53 and 0 <= producer < 1 << 53:
+                gaps.append({"first": first, "index": one.index, "last": last, "producer": producer})
     return gaps
 
 

@@ -6,14 +6,14 @@ pseudonymous names of the log stand; what has no place there, and the proof's co
 Source: OCSF schema 1.8.0, https://schema.ocsf.io/1.8.0.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
+from audit.contents import UNREADABLE, Actor, Content, content_of
 from audit.export.records import Record
-from audit.selectors import FLAGS, NAMES, OUTCOMES
+from audit.selectors import NAMES, OUTCOMES, flags_of
 
 VERSION = "1.8.0"
 PRODUCT = {"name": "KV Console", "vendor_name": "KV Console", "uid": "kv-console"}
@@ -111,6 +111,7 @@ MAPPED: dict[str, Kind] = {
     "log.searched": Kind(DATASTORE, 4),
     "retention.requested": Kind(API, 1, LOW),
     "epoch.requested": Kind(API, 1, HIGH),
+    "finding.acknowledged": Kind(API, 3),
     "webhook.created": Kind(ENTITY, 1),
     "webhook.changed": Kind(ENTITY, 3),
     "webhook.removed": Kind(ENTITY, 4),
@@ -156,9 +157,15 @@ def event(record: Record, *, origin: str) -> dict[str, Any]:
         record: with its body, or without one where it was retired.
         origin: of the log.
     """
-    body = json.loads(record.body) if record.body else {}
-    action = body.get("action") or NAMES.get(record.event_type, f"0x{record.event_type:04x}")
-    data, outcome = body.get("data") or {}, OUTCOMES[record.outcome]
+    said, outcome = content_of(record.body), OUTCOMES[record.outcome]
+    try:
+        return _event(record, said, outcome, origin)
+    except (TypeError, ValueError, AttributeError, KeyError):  # fields that are not what the type's are
+        return _event(record, UNREADABLE, outcome, origin)
+
+
+def _event(record: Record, said: Content, outcome: str, origin: str) -> dict[str, Any]:
+    action, data = NAMES.get(record.event_type, f"0x{record.event_type:04x}"), said.data
     kind = _kind(action, data)
     status_id, status = STATUSES[outcome]
     severity = kind.severity or {"success": INFORMATIONAL, "unknown": INFORMATIONAL}.get(outcome, MEDIUM)
@@ -187,7 +194,7 @@ def event(record: Record, *, origin: str) -> dict[str, Any]:
             "correlation_uid": record.request_id,
             "sequence": record.index,
         },
-        "actor": _actor(record, body),
+        "actor": _actor(record, said.actor),
     }
     found |= _OWN[kind.class_uid](record, action, data)
     found["unmapped"] = {
@@ -196,7 +203,7 @@ def event(record: Record, *, origin: str) -> dict[str, Any]:
             "leaf_index": record.index,
             "leaf_hash": record.hash.hex(),
             "time_us": record.time_us,
-            "flags": [name for bit, name in FLAGS.items() if record.flags & bit],
+            "flags": flags_of(record.flags, said),
             "producer": [record.producer_id, record.producer_seq],
             "object": {"kind": record.object_kind, "id": record.object_id},
             "data": data,
@@ -220,11 +227,10 @@ def _user(record: Record) -> dict[str, Any]:
     return {"uid": record.actor_ref.hex()}
 
 
-def _actor(record: Record, body: Data) -> dict[str, Any]:
-    said = body.get("actor", {})
-    kind = str(said.get("kind", "unknown"))
+def _actor(record: Record, said: Actor) -> dict[str, Any]:
+    kind = said.kind or "unknown"
     user = _user(record) | {"type_id": {"user": 1, "system": 3}.get(kind, OTHER), "type": kind}
-    groups = [{"name": str(role)} for role in said.get("roles", [])]
+    groups = [{"name": role} for role in said.roles]
     return {"user": user | ({"groups": groups} if groups else {}), "app_name": "KV Console"}
 
 

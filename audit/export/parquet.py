@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from audit.contents import content_of
 from audit.export.records import Record
-from audit.selectors import FLAGS, NAMES, OUTCOMES
+from audit.selectors import NAMES, OUTCOMES, flags_of
 
 
 def available() -> bool:
@@ -55,8 +56,8 @@ def _schema(pyarrow: Any) -> Any:
 
 
 def _row(record: Record) -> tuple[Any, ...]:
-    body = json.loads(record.body) if record.body else {}
-    actor, data = body.get("actor", {}), body.get("data")
+    said = content_of(record.body)
+    data = said.data if record.body else None
     return (
         record.index,
         record.time_us,
@@ -64,11 +65,11 @@ def _row(record: Record) -> tuple[Any, ...]:
         NAMES.get(record.event_type, ""),
         record.event_type,
         OUTCOMES[record.outcome],
-        " ".join(name for bit, name in FLAGS.items() if record.flags & bit),
+        " ".join(flags_of(record.flags, said)),
         record.tenant_ref,
         record.actor_ref,
-        str(actor.get("kind", "")),
-        " ".join(map(str, actor.get("roles", []))),
+        said.actor.kind,
+        " ".join(said.actor.roles),
         record.object_kind,
         record.object_id,
         record.request_id,

@@ -76,9 +76,10 @@ def read(
     times = [leaf[2] for leaf in leaves]
     with tenant_context(reader):
         rows = _rows(plane(), _EVENTS, ([leaf[1] for leaf in leaves], min(times), max(times)))
-    events = {row[0]: row for row in rows}
-    kept = sealed_of({row[0]: row[3] for row in rows if row[7] & PII}, sealed)
-    return [_record(leaf, events.get(leaf[1]), kept.get(leaf[1]), opened) for leaf in leaves]
+    events = {(row[0], row[3]): row for row in rows}
+    found = [(leaf, events.get((leaf[1], leaf[2]))) for leaf in leaves]
+    kept = sealed_of({row[0]: row[3] for _, row in found if row and row[7] & PII}, sealed)
+    return [_record(leaf, row, kept.get(leaf[1]), opened) for leaf, row in found]
 
 
 def _rows(alias: str, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:

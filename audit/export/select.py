@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from audit.selectors import EventFilter, places, selected
+from audit.selectors import EventFilter, place_of, places, selected
 from kvconsole.infra.access import Principal, tenant_context
 
 AT_ONCE = 20_000
@@ -77,8 +77,9 @@ def _places(asked: EventFilter, epoch: int, reader: Principal) -> Iterator[list[
             if after is not None:
                 rows = rows.filter(time_us__gte=after[0]).exclude(time_us=after[0], id__lte=after[1])
             found = list(rows.order_by("time_us", "id").values_list("time_us", "id")[:AT_ONCE])
-        there = places([event for _, event in found]).values()
-        yield [place.index for place in there if place.epoch == epoch]
+        there = places([event for _, event in found])
+        at = [place_of(event, time_us, there) for time_us, event in found]
+        yield [place.index for place in at if place and place.epoch == epoch]
         if len(found) < AT_ONCE:
             return
         after = found[-1]

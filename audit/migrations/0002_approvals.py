@@ -2,7 +2,7 @@
 
 import kvconsole.infra.sql
 from django.db import migrations, models
-from kvconsole.infra.sql import audited, protect, tenant_keys
+from kvconsole.infra.sql import audited, protect, script, tenant_keys
 
 
 class Migration(migrations.Migration):
@@ -57,4 +57,5 @@ class Migration(migrations.Migration):
         ),
         *tenant_keys("audit_approval"),
         audited("audit_approval"),
+        script("audit", "orders.sql"),
     ]

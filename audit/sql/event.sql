@@ -53,22 +53,65 @@ CREATE TABLE audit_tenantref (
   tenant_ref bytea NOT NULL UNIQUE CHECK (octet_length(tenant_ref) = 16)
 );
 
+-- How many strings a JSON text has, twice: what is escaped is no end of one.
+CREATE FUNCTION audit_quotes(said text) RETURNS integer LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+  SELECT octet_length(t) - octet_length(replace(t, '"', ''))
+    FROM replace(replace(said, E'\\\\', ''), E'\\"', '') AS t
+$$;
+
+-- What every reader reads alike: one object on one line, no key twice, no half of a character, no number that some
+-- take for another one, not deep. A body stays for ever, and an export is checked as a whole: one that is none of these
+-- would spoil every export that has it.
+CREATE FUNCTION audit_sound_slowly(said text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  found jsonb := replace(said, E'\\u0000', E'\\u0001')::jsonb;  -- it refuses halves of characters, and zeros without need
+BEGIN
+  RETURN jsonb_typeof(found) = 'object' AND strpos(said, chr(10)) = 0 AND strpos(said, chr(13)) = 0
+     AND NOT jsonb_path_exists(found, '$.**{64}')
+     AND NOT jsonb_path_exists(found, '$.** ? (@.type() == "number"
+                                              && (@ >= 9007199254740992 || @ <= -9007199254740992))')
+     AND public.audit_quotes(said) = public.audit_quotes(found::text);  -- of a key that stands twice one is left
+END $$;
+
+-- The same, fast for what services write. Only `audit_enter` calls it, and its names are found as that one's are.
+DO $$
+BEGIN
+  EXECUTE format($f$
+    CREATE FUNCTION audit_sound(body bytea) RETURNS boolean LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $b$
+    DECLARE
+      said text := convert_from(body, 'UTF8');
+    BEGIN
+      IF %s THEN
+        RETURN true;
+      END IF;
+      RETURN public.audit_sound_slowly(said);
+    END $b$ $f$,
+    CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'false' ELSE  -- before, it has no such test
+      $t$octet_length(body) <= 1000 AND said !~ E'[0-9]{16}|\\\\u|\n|\r'  -- once over it, however much it looks for
+         AND octet_length(body) - octet_length(replace(replace(said, '[', ''), '{', '')) < 64
+         AND said IS JSON OBJECT WITH UNIQUE KEYS$t$ END);
+END $$;
+
 -- Every event comes in by this one function, as each call of one costs a transaction time of its own: it is checked,
 -- it goes by its tenant's name, it gets its number, and it is in the queue.
 CREATE FUNCTION audit_enter() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  base integer := CASE session_user WHEN 'kv_tenant' THEN 64 ELSE 0 END;
-  slot integer := base + pg_backend_pid() % 64;
+  slot integer := pg_backend_pid() % 64 + CASE session_user WHEN 'kv_tenant' THEN 64 ELSE 0 END;
 BEGIN
   -- An empty body is one that went (`audit_retire`): none is written so.
-  IF NOT (octet_length(NEW.body) > 0
+  IF NOT (octet_length(NEW.body) BETWEEN 1 AND 1052672 AND coalesce(octet_length(NEW.pii_ct), 0) <= 1100000
+          AND octet_length(NEW.object_kind) <= 400 AND octet_length(NEW.object_id) <= 8192
+          AND octet_length(NEW.request_id) <= 400
           AND NEW.body_hash = sha256('\x6b76636f6e736f6c652f61756469742d626f64792f763100'::bytea || NEW.body)
           AND octet_length(NEW.tenant_ref) = 16 AND octet_length(NEW.actor_ref) = 16
           AND octet_length(NEW.pii_commit) = 32 AND (NEW.pii_key IS NULL OR octet_length(NEW.pii_key) = 16)
           AND (NEW.flags & 1 = 1) = (NEW.pii_ct IS NOT NULL) AND (NEW.pii_ct IS NULL) = (NEW.pii_key IS NULL)
-          AND NEW.outcome BETWEEN 0 AND 3 AND NEW.flags BETWEEN 0 AND 255 AND NEW.event_type BETWEEN 0 AND 65535) THEN
-    RAISE EXCEPTION 'no event is like this: a length, a hash, a number or its flags are wrong' USING ERRCODE = '23514';
+          AND NEW.outcome BETWEEN 0 AND 3 AND NEW.flags BETWEEN 0 AND 255 AND NEW.event_type BETWEEN 0 AND 65535
+          AND public.audit_sound(NEW.body)) THEN
+    RAISE EXCEPTION 'no event is like this: a length, a hash, a number, its flags or its body are wrong' USING ERRCODE = '23514';
   END IF;
   IF NEW.tenant_id <> '00000000-0000-7000-8000-000000000001'  -- the platform's go without a name
      AND (session_user <> 'kv_tenant' OR NEW.tenant_id = public.tenant_now()) THEN  -- others': row-level security
@@ -84,7 +127,7 @@ BEGIN
   RETURNING id, seq INTO NEW.producer_id, NEW.producer_seq;
   IF NOT FOUND THEN
     UPDATE public.audit_producer SET seq = seq + 1, xact = pg_current_xact_id()
-     WHERE id = (SELECT p.id FROM public.audit_producer p WHERE p.id BETWEEN base AND base + 63
+     WHERE id = (SELECT p.id FROM public.audit_producer p WHERE p.id BETWEEN slot / 64 * 64 AND slot / 64 * 64 + 63
                   ORDER BY p.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
     RETURNING id, seq INTO NEW.producer_id, NEW.producer_seq;
     IF NOT FOUND THEN  -- all slots are held: wait for one
@@ -127,13 +170,14 @@ BEGIN
   RAISE EXCEPTION '% on % is refused: the audit trail only grows', TG_OP, TG_TABLE_NAME USING ERRCODE = '42501';
 END $$;
 
--- Only the sequencer takes from the queue, and it does so in the transaction that writes the leaves.
+-- Only the sequencer takes from the queue, and it does so in the transaction that writes the leaves. Asked once a
+-- statement: a trigger of each row has that row locked first, which takes as long as to delete it.
 CREATE FUNCTION audit_drain_only() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF current_user <> 'kv_seq' THEN
     RAISE EXCEPTION '% on % is refused: only the sequencer drains it', TG_OP, TG_TABLE_NAME USING ERRCODE = '42501';
   END IF;
-  RETURN OLD;
+  RETURN NULL;
 END $$;
 
 -- Deferred on every table of intent, rights, keys and evidence (kvconsole.infra.sql.audited): no event, no commit.
@@ -155,7 +199,7 @@ CREATE TRIGGER enter BEFORE INSERT ON audit_event FOR EACH ROW EXECUTE FUNCTION 
 CREATE TRIGGER immutable BEFORE UPDATE OR DELETE ON audit_event FOR EACH ROW EXECUTE FUNCTION audit_immutable();
 CREATE TRIGGER untruncatable BEFORE TRUNCATE ON audit_event FOR EACH STATEMENT EXECUTE FUNCTION audit_immutable();
 CREATE TRIGGER immutable BEFORE UPDATE ON audit_pending FOR EACH ROW EXECUTE FUNCTION audit_immutable();
-CREATE TRIGGER drained BEFORE DELETE ON audit_pending FOR EACH ROW EXECUTE FUNCTION audit_drain_only();
+CREATE TRIGGER drained BEFORE DELETE ON audit_pending FOR EACH STATEMENT EXECUTE FUNCTION audit_drain_only();
 CREATE TRIGGER untruncatable BEFORE TRUNCATE ON audit_pending FOR EACH STATEMENT EXECUTE FUNCTION audit_immutable();
 CREATE TRIGGER undeletable BEFORE DELETE ON audit_producer FOR EACH ROW EXECUTE FUNCTION audit_immutable();
 CREATE TRIGGER untruncatable BEFORE TRUNCATE ON audit_producer FOR EACH STATEMENT EXECUTE FUNCTION audit_immutable();
@@ -194,6 +238,7 @@ CREATE TRIGGER untruncatable BEFORE TRUNCATE ON audit_event_rest FOR EACH STATEM
 ALTER TABLE audit_event_rest ENABLE ALWAYS TRIGGER untruncatable;
 SELECT public.audit_partition((date_trunc('month', now()) + i * interval '1 month')::date) FROM generate_series(-1, 24) i;
 
+REVOKE ALL ON FUNCTION audit_quotes(text), audit_sound_slowly(text), audit_sound(bytea) FROM PUBLIC;
 REVOKE ALL ON FUNCTION audit_enter(), audit_name(uuid, bytea), audit_required(), audit_partition(date) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION audit_partition(date) TO kv_seq;
 GRANT USAGE ON SEQUENCE audit_event_id_seq TO kv_tenant, kv_operator, kv_ingest, kv_seq;

@@ -8,7 +8,8 @@ CREATE TABLE audit_leaf (
   hash    bytea  NOT NULL CHECK (octet_length(hash) = 32),
   data    bytea  NOT NULL CHECK (octet_length(data) = 148)
 );
-CREATE UNIQUE INDEX audit_leaf_event ON audit_leaf (event);
+-- Numbers of events may come again (a sequence that was set back); an event is a number at a time.
+CREATE UNIQUE INDEX audit_leaf_event ON audit_leaf (event, time_us);
 
 CREATE TABLE audit_tree (
   one      boolean PRIMARY KEY DEFAULT true CHECK (one),

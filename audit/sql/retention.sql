@@ -110,7 +110,20 @@ BEGIN
   RETURN QUERY SELECT gone.month, gone.class, gone.events, gone.first_index, gone.last_index, gone.digest;
 END $$;
 
-REVOKE ALL ON FUNCTION audit_retire(uuid), audit_retirable(), audit_event_kept() FROM PUBLIC;
+-- That bodies went is told where they did (0x0F06).
+CREATE FUNCTION audit_retired_told() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM public.audit_retired r WHERE r.xact = pg_current_xact_id()) THEN
+    RAISE EXCEPTION 'no bodies went in this transaction' USING ERRCODE = '42501', DETAIL = 'not-retired';
+  END IF;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER retired BEFORE INSERT ON audit_event FOR EACH ROW WHEN (NEW.event_type = 3846)
+  EXECUTE FUNCTION audit_retired_told();
+ALTER TABLE audit_event ENABLE ALWAYS TRIGGER retired;
+
+REVOKE ALL ON FUNCTION audit_retire(uuid), audit_retirable(), audit_event_kept(), audit_retired_told() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION audit_retire(uuid) TO kv_operator;
 
 -- How many lines of a file from a time without database are events by now: each line is one exactly once.

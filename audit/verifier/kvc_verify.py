@@ -68,9 +68,9 @@ def hashes_of(found: Any) -> list[bytes]:  # hashes of 32 bytes out of a list of
     need(fits(found, [str]) and len(found) <= 64, "hashes", "a list of at most 64 hashes is wanted")
     return [unb64(one, 32) for one in found]
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    need(len(found) == len(pairs), "json", "a key stands twice")
-    return found
+    if len(found := dict(pairs)) == len(pairs):
+        return found
+    raise Wrong("json", "a key stands twice")
 def _integer(text: str) -> int:
     need(len(text) < 16 or (len(text) < 18 and abs(int(text)) < 1 << 53), "json", "a number is too large")
     return int(text)
@@ -699,8 +699,8 @@ def check_consistency(options: argparse.Namespace, trust: Trust) -> None:  # the
 FLAGS = re.findall(r"\w+", "HELD NODE_UNREACHABLE GAP_UNRESOLVED LEASED BACKUP_UNTIL ENGINE_CANNOT SALT_NOT_HONOURED"
                    " WEAK_HASH BYPASS_POSSIBLE KEY_MEDIUM_UNSANITISED EMULATED SELF_ATTESTED FORCED CONTRADICTED")
 REMARKS, SAFE = {"SELF_ATTESTED", "EMULATED", "BACKUP_UNTIL", "KEY_MEDIUM_UNSANITISED"}, {"memory", "tpm", "kms"}
-WEAK_FIRST = ("none", "delete", "unlink", "key_destroy", "memset", "list", "probe", "readback")
-STEP, Graded = ("operation", "generation", "kind", "boot", "attempt"), namedtuple("Graded", "cls flags absent")
+WEAK_FIRST = "none delete unlink key_destroy memset list probe readback".split()
+Graded = namedtuple("Graded", "cls flags absent")
 def canonical(value: Any) -> str:  # the one way to write it: RFC 8785
     if isinstance(value, dict):
         names = sorted(value, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
@@ -709,8 +709,8 @@ def canonical(value: Any) -> str:  # the one way to write it: RFC 8785
         return "[" + ",".join(map(canonical, value)) + "]"
     return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value, ensure_ascii=False)
 def step_id(body: Any, owner: int, one: Any) -> str:  # of the step that a receipt has to be of
-    named = {"owner": owner, **{k: (body if k[0] in "go" else one)[k] for k in STEP}}
-    found = hashlib.sha256(b"kvconsole/step/v1\n" + canonical(named).encode()).hexdigest()
+    named = {k: (body if k[0] in "go" else one)[k] for k in ("operation", "generation", "kind", "boot", "attempt")}
+    found = hashlib.sha256(b"kvconsole/step/v1\n" + canonical({"owner": owner, **named}).encode()).hexdigest()
     return f"{found[:8]}-{found[8:12]}-8{found[13:16]}-{int(found[16], 16) & 3 | 8:x}{found[17:20]}-{found[20:32]}"
 def testified(told: dict[str, list[Any]]) -> dict[str, Any]:  # what a copy's receipts, by kind, say of it together
     erases, looks, probes = ([one["detail"] for one in told[kind]] for kind in ("erase", "verify", "probe"))

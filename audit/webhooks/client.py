@@ -21,6 +21,7 @@ CONNECT_SECONDS = 4.0
 ANSWER_BYTES = 64 * 1024
 """What is read of an answer, and thrown away."""
 MOST_URL = 500
+HTTPS = "https, as plain HTTP is for loopback alone"
 PORTS = frozenset({80, 443, *range(1024, 65536)})
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _REFUSED = [
@@ -76,6 +77,23 @@ def check_form(url: str) -> Refused | None:
         return Refused("webhook-url-refused", "no user, no password, no fragment")
     if port is not None and port not in PORTS:
         return Refused("webhook-url-refused", "port 80, 443, or above 1023")
+    return None
+
+
+def check_wish(url: str) -> Refused | None:
+    """Why nothing would ever be sent to this URL, as far as one knows without asking what its name means."""
+    if (bad := check_form(url)) is not None:
+        return bad
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:  # a name
+        return Refused("webhook-url-refused", HTTPS) if parts.scheme == "http" and host != "localhost" else None
+    if not allowed(address):
+        return Refused("webhook-url-refused", "an address in a public network, or in one that the settings name")
+    if parts.scheme == "http" and not _plain(address).is_loopback:
+        return Refused("webhook-url-refused", HTTPS)
     return None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from django.db import connections, transaction
 
 from audit.models import Delivery, HookPosition, Webhook
-from audit.selectors import moment
+from audit.selectors import NAMES, moment
 from audit.tree import checkpoint_latest
 from audit.webhooks.kinds import CHECKPOINT, NUMBERS, checkpoint_message, event_message
 from kvconsole.infra.access import FLEET_PLANE
@@ -69,7 +69,9 @@ def _deliveries(row: tuple[Any, ...], hooks: list[Webhook], now: datetime) -> li
     if not meant:
         return []
     time = moment(time_us).isoformat().replace("+00:00", "Z")
-    text = event_message(kind, index=index, event_id=str(event_id), time=time, body=bytes(body or b""))
+    text = event_message(
+        kind, action=NAMES[event_type], index=index, event_id=str(event_id), time=time, body=bytes(body or b"")
+    )
     return [_delivery(hook, kind, text, now) for hook in meant]
 
 

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from audit.contents import content_of
 from audit.registry import TYPES
 
 CHECKPOINT, TEST = "checkpoint.signed", "webhook.test"
@@ -35,18 +36,18 @@ MOST_DATA = 16 * 1024
 """Characters of an event's data that a message carries; who wants more reads the event."""
 
 
-def event_message(kind: str, *, index: int, event_id: str, time: str, body: bytes) -> str:
-    """The message about an event."""
-    said = json.loads(body) if body else {}
-    data = said.get("data", {})
+def event_message(kind: str, *, action: str, index: int, event_id: str, time: str, body: bytes) -> str:
+    """The message about an event; of a body that is none of ours it says nothing."""
+    said = content_of(body)
+    data = said.data
     if len(json.dumps(data)) > MOST_DATA:
         data = {"truncated": True}
     fields = {
         "event": event_id,
         "index": index,
-        "action": said.get("action", ""),
-        "outcome": said.get("outcome", ""),
-        "object": said.get("object", {}),
+        "action": action,
+        "outcome": said.outcome,
+        "object": {"id": said.object.id, "kind": said.object.kind} if body else {},
         "details": data,
     }
     return message(kind, time, fields)

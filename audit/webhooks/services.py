@@ -17,7 +17,7 @@ from audit.models import Delivery, Webhook
 from audit.selectors import webhooks
 from audit.services import record
 from audit.webhooks import keys
-from audit.webhooks.client import Refused, check_form
+from audit.webhooks.client import Refused, check_wish
 from audit.webhooks.kinds import KINDS, TEST, message
 from kvconsole.infra.access import Principal, plane
 from kvconsole.infra.rest import Problem, add_codes
@@ -148,7 +148,7 @@ def _locked(webhook_id: UUID) -> Webhook:
 
 
 def _check(url: str) -> None:
-    found = check_form(url)
+    found = check_wish(url)
     if isinstance(found, Refused):
         raise Problem(found.code, f"It must be: {found.detail}.")
 

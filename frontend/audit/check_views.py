@@ -15,7 +15,9 @@ from frontend.audit.views import attached
 from frontend.audit.wording import VERDICTS, WHY
 from frontend.tenancy import forms
 from frontend.tenancy.forms import Form
+from frontend.tenancy.pages import may
 from frontend.tenancy.views import answer
+from kvconsole.infra.access import principal_of
 from kvconsole.infra.rest import Problem
 
 VERIFIER = kvc_verify.__file__
@@ -28,7 +30,13 @@ def verify(request: HttpRequest) -> HttpResponse:
     form, found = forms.typed(request.POST, "keys", "proof", "pii", "earlier"), None
     if request.method == "POST":
         found = checked(request, form)
-    context = {"most": checking.MOST_UPLOAD, "issued": issued(request), **(verdict(found) if found else {})}
+    mine = may(principal_of(request), "page-audit-consistency", method="GET")
+    context = {
+        "most": checking.MOST_UPLOAD,
+        "may": mine,
+        "issued": issued(request),
+        **(verdict(found) if found else {}),
+    }
     return answer(request, "frontend/audit/verify.html", form, context)
 
 

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from audit import signing
+from audit.epochs import Log, asked_of, logs
+from audit.proving import checkpoint_now
 from audit.tree import LogTorn, checkpoint_latest, node_reader
 from audit.verifier import kvc_verify
 from kvconsole.infra.rest import Problem
-from kvcore.notes import checkpoint_parse, note_text
 from kvcore.proofs import consistency, root_at
 
 MOST_UPLOAD = 1 << 20
@@ -107,32 +108,46 @@ def _event(kind: str, brought: Brought, keys: list[str]) -> kvc_verify.Report:
 
 
 def _grown(brought: Brought, keys: list[str], own: list[str]) -> kvc_verify.Report:
-    """What the verifier says of two signed heads; the newer one is that of the log now where nothing else was brought.
+    """What the verifier says of two signed heads; the newer one is that of the log now where nothing else was brought,
+    or of what was kept of a log that ended, if the head is of that one.
 
     Whoever has no head that this log signed is not told how long it is.
     """
     with _held(brought.earlier) as old:
-        new = brought.proof
+        new, ended = brought.proof, None
         if not new:
             known = _run("consistency", own, old=old, new=old, proof=None)
-            if known.verdict != "valid":
+            if known.verdict != "valid" and (ended := _ended(old)) is None:
                 return _plain(known, {old: "earlier"})
-            newest = checkpoint_latest()
-            new = newest.note.encode() if newest else brought.earlier
+            newest = checkpoint_now(ended) if ended else checkpoint_latest()
+            new, keys = newest.note.encode() if newest else brought.earlier, [ended.key] if ended else keys
         with _held(new) as file:
             report = _run("consistency", keys, old=old, new=file, proof=None)
+            if ended and (report.facts["previous"]["size"] > ended.size):
+                report = _run("consistency", keys, old=old, new=old, proof=None)
+                report.add("reasons", "lost", f"{ended.size} of its leaves were kept when that log ended")
+            elif ended:
+                report.add("remarks", "log-ended", "another log goes on after it")
             if any(one["code"] == "proof-not-given" for one in report.facts["reasons"]):
                 report = _shown(report, keys, old, file)
             return _plain(report, {old: "earlier", file: ""})
 
 
+def _ended(old: str) -> Log | None:
+    """The log that ended and signed this head, if there is one."""
+    for log in reversed(logs()[:-1]):
+        if _run("consistency", [log.key], old=old, new=old, proof=None).verdict == "valid":
+            return log
+    return None
+
+
 def _shown(report: kvc_verify.Report, keys: list[str], old: str, new: str) -> kvc_verify.Report:
     """The same with a proof from this console's log, if that is the log whose heads these are."""
     first, last = report.facts["previous"], report.facts["log"]
-    newest = checkpoint_latest()
-    if newest is None or checkpoint_parse(note_text(newest.note)).origin != last["origin"]:
+    log = next((one for one in logs() if one.origin == last["origin"]), None)
+    if log is None:
         return report
-    node = node_reader()
+    newest, node = checkpoint_now(log), node_reader(asked_of(log))
     try:
         if last["size"] > newest.size or root_at(last["size"], node) != base64.b64decode(last["root"]):
             report.add("reasons", "head-not-here", "the log of this console does not have the newer head")
@@ -143,7 +158,9 @@ def _shown(report: kvc_verify.Report, keys: list[str], old: str, new: str) -> kv
         return report
     lines = "".join(f"{base64.b64encode(one).decode()}\n" for one in path)
     with _held(lines.encode()) as proof:
-        return _plain(_run("consistency", keys, old=old, new=new, proof=proof), {proof: "consistency"})
+        shown = _run("consistency", keys, old=old, new=new, proof=proof)
+        shown.facts["remarks"] += report.facts["remarks"]
+        return _plain(shown, {proof: "consistency"})
 
 
 def _run(command: str, keys: list[str], **files: str | None) -> kvc_verify.Report:

@@ -32,6 +32,8 @@ def webhooks(request: HttpRequest) -> HttpResponse:
 def webhook_new(request: HttpRequest) -> HttpResponse:
     """A webhook is made; its secret is on the answer and nowhere else."""
     who, now, form = caller(request), timezone.now(), forms.typed(request.POST, "url", "name", many=("events",))
+    if request.method == "POST" and not form.given["events"]:
+        form.wrong("events", "none-chosen")
     fields = forms.checked(WebhookIn, form, form.given) if request.method == "POST" else {}
     if fields and (made := forms.attempt(form, lambda: hooks.webhook_create(**fields, actor=who, now=now))):
         return secret_once(request, *made)
@@ -114,10 +116,11 @@ def retention_new(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 def retention_decide(request: HttpRequest, approval_id: UUID, approve: bool) -> HttpResponse:
-    """The second person sees what would go, and agrees or refuses."""
-    who, now, form = caller(request), timezone.now(), forms.typed(request.POST, "reason")
+    """The second person sees what would go, and agrees, having typed what, or refuses."""
+    who, now, form = caller(request), timezone.now(), forms.typed(request.POST, "reason", "phrase")
     asked, reason = keeping.wish_or_404(approval_id), form.given["reason"][: approvals.MOST_REASON]
     if request.method == "POST":
+        forms.phrase(form, keeping.wish_phrase(asked) if approve else "")
         decided = forms.attempt(form, lambda: approvals.approval_decide(
             approval_id=asked.id, approve=approve, actor=who, reason=reason, now=now,
         ))  # fmt: skip

@@ -13,7 +13,7 @@ from audit.webhooks.kinds import KINDS
 from frontend.audit.pages import ACTS, ROWS, numbered, plan
 from frontend.audit.wording import CLASSES
 from frontend.tenancy.pages import may
-from kvconsole.infra.access import Principal
+from kvconsole.infra.access import TENANT_ROLES, Principal
 from tenants.reading.access import SINCE, AccessReview, Power, access_review
 
 MOST_NAMES = 20
@@ -25,14 +25,18 @@ def access(now: datetime, principal: Principal) -> dict[str, Any]:
     review = access_review(now=now)
     return {
         "review": review,
-        "powers": [power(one, review) for one in review.powers],
+        "powers": [power(one, review, principal) for one in review.powers],
+        "own": principal.tenant_id is not None,
         "since": now - SINCE,
         "may": may(principal, "page-person", "page-audit-event", method="GET"),
     }
 
 
-def power(one: Power, review: AccessReview) -> dict[str, Any]:
-    """What cannot be taken back, with the people and tokens that can do it now."""
+def power(one: Power, review: AccessReview, reader: Principal) -> dict[str, Any]:
+    """What cannot be taken back, with the people and tokens that can do it now.
+
+    `fleet`: people and tokens of the fleet may as well, and the reader, of a tenant, is not shown who they are.
+    """
     people = [who for who in review.people if not who.suspended and set(who.roles) & set(one.roles)]
     scopes = {one.scope, f"*:{one.scope.partition(':')[2]}"}
     tokens = [t for t in review.tokens if not one.person and scopes & set(t.scopes) and set(t.roles) & set(one.roles)]
@@ -41,6 +45,7 @@ def power(one: Power, review: AccessReview) -> dict[str, Any]:
         "power": one,
         "people": people[:MOST_NAMES],
         "others": max(0, len(people) - MOST_NAMES),
+        "fleet": reader.tenant_id is not None and not TENANT_ROLES.issuperset(one.roles),
         "tokens": tokens,
     }
 
@@ -99,7 +104,13 @@ def wish(approval: Any, now: datetime, principal: Principal) -> dict[str, Any]:
         "state": approval_state(approval, now),
         "own": approval.requested_by == principal.subject,
         "subject": CLASSES.get(approval.what.get("class"), ""),
+        "phrase": wish_phrase(approval),
     }
+
+
+def wish_phrase(approval: Any) -> str:
+    """What the second person types before the bodies go: month and class, in one language."""
+    return f"{approval.what['month']} {retention.CLASSES[approval.what['class']]}"
 
 
 def wish_or_404(approval_id: UUID) -> Any:

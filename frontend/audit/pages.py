@@ -3,6 +3,7 @@
 A tenant's people see their own events, jobs and webhooks: their plane of the database decides that.
 """
 
+import contextlib
 import json
 from datetime import datetime
 from typing import Any
@@ -14,8 +15,9 @@ from django.http import Http404, QueryDict
 from audit import disclosure, selectors, signing
 from audit.bodies import EventQuery, filter_of
 from audit.selectors import EventView
-from audit.tree import checkpoint_latest, log_state
+from audit.tree import LogState, checkpoint_latest, log_state
 from audit.wishes import searched
+from catalog.selectors import node_names
 from frontend.audit import sentences
 from frontend.audit.wording import DOUBTS, OUTCOMES, PLANS
 from frontend.tenancy import forms
@@ -35,11 +37,11 @@ ROWS = 50
 
 def chain(now: datetime, principal: Principal | None) -> dict[str, Any]:
     """How the log stands: the sentence, its facts, what is to be doubted and, for staff, what is open."""
-    state, newest = log_state(), checkpoint_latest()
+    (state, differs), newest = hashed(log_state()), checkpoint_latest()
     staff = principal is not None and principal.tenant_id is None
     return {
         "log": state,
-        "said": sentences.chain(state, now),
+        "said": sentences.chain(state, now, differs=differs),
         "residual": sentences.residual(),
         "keys": signed_by(newest.note) if newest else [],
         "signed_age": (now - state.signed_at).total_seconds() if state.signed_at else None,
@@ -49,6 +51,18 @@ def chain(now: datetime, principal: Principal | None) -> dict[str, Any]:
         "keeps": newest is not None,
         "as_of": now,
     }
+
+
+def hashed(state: LogState) -> tuple[LogState, bool]:
+    """The state with the last time that all rows were hashed again, by the scrubber or because somebody asked for it;
+    and whether something differed when somebody asked since the scrubber's last round.
+    """
+    verified = selectors.jobs("verify").filter(state="done").order_by("-done_at").first()
+    if verified is None or verified.done_at is None or (state.scrubbed_at and verified.done_at <= state.scrubbed_at):
+        return state, False
+    if verified.result.get("log") == "diverges":
+        return state, True
+    return state._replace(scrubbed_at=verified.done_at, scrubbed_size=verified.result["size"]), False
 
 
 def signed_by(note: str) -> list[str]:
@@ -80,6 +94,7 @@ def audit(now: datetime, data: QueryDict, principal: Principal) -> dict[str, Any
         **chain(now, principal),
         "events": found.items,
         "names": actor_names(found.items, principal),
+        "objects": object_names(found.items, principal),
         "page": Page(found.items, _at(used, found.older), _at(used, found.newer)),
         "chips": [(name, value, _at({k: v for k, v in used.items() if k != name})) for name, value in used.items()],
         "used": used,
@@ -158,6 +173,25 @@ def actor_names(events: list[EventView], principal: Principal) -> dict[str, str]
     return found
 
 
+def object_names(events: list[EventView], principal: Principal) -> dict[str, str]:
+    """Id of an object → its name, of nodes and people, for who reads all of the log and could look them up anyway."""
+    if not principal.may("auditor", "operator"):
+        return {}
+    nodes, users = (_ids(events, kind) for kind in ("node", "user"))
+    people = accounts.people().filter(id__in=users).values_list("id", "username") if users else ()
+    return {one: name for name, one in (node_names(ids=nodes) if nodes else {}).items()} | {
+        str(one): name for one, name in people
+    }
+
+
+def _ids(events: list[EventView], kind: str) -> set[UUID]:
+    found = set()
+    for event in events:
+        with contextlib.suppress(ValueError):
+            found |= {UUID(event.object_id)} if event.object_kind == kind else set()
+    return found
+
+
 def event_or_404(event_id: UUID) -> Any:
     """The event, where the caller may see it."""
     found = selectors.event(event_id)
@@ -174,6 +208,7 @@ def event(event_id: UUID, principal: Principal) -> dict[str, Any]:
     return {
         "event": view,
         "name": actor_names([view], principal).get(view.actor_ref, ""),
+        "called": object_names([view], principal).get(view.object_id, ""),
         "data": _written(view.data),
         "personal": _written(view.personal) if isinstance(view.personal, dict) else view.personal,
         "open": isinstance(view.personal, dict),

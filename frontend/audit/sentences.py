@@ -34,18 +34,22 @@ class Said(NamedTuple):
     rest: str
 
 
-def chain(state: LogState, now: datetime) -> Said:
-    """What the log proves now: the worst that is known comes first."""
-    if not state.signed_size or state.signed_at is None:
-        return Said("unknown", "unknown", _("Nothing is signed yet."), _("Until then the log proves nothing."))
-    last = formats.number(state.signed_size - 1)
-    upto = _("Signed up to entry %(last)s.") % {"last": last}
-    age = (now - state.signed_at).total_seconds()
+def chain(state: LogState, now: datetime, *, differs: bool = False) -> Said:
+    """What the log proves now: the worst that is known comes first. `differs`: a verification found something."""
+    unsigned = not state.signed_size or state.signed_at is None
+    upto = _("Nothing is signed yet.")
+    if not unsigned:
+        upto = _("Signed up to entry %(last)s.") % {"last": formats.number(state.signed_size - 1)}
     if state.signer == "refused":
         return Said("danger", "danger", _("The signer refuses this log."), f"{upto} {_not_after()}")
     if state.findings:
         open_ = ngettext("%(n)s finding is open.", "%(n)s findings are open.", state.findings) % {"n": state.findings}
         return Said("danger", "danger", open_, f"{upto} {_('Something is missing or differs: see below.')}")
+    if differs:
+        return Said("danger", "danger", _("A verification found something that differs."), upto)
+    if unsigned or state.signed_at is None:
+        return Said("unknown", "unknown", upto, _("Until then the log proves nothing."))
+    age = (now - state.signed_at).total_seconds()
     if state.signer != "ok" or age > OLD_SECONDS:
         lead = _("The last signature is %(age)s old.") % {"age": formats.duration(age)}
         return Said("warn", "warn", lead, f"{upto} {_not_after()}")

@@ -6,12 +6,12 @@ Whoever reads events leaves one, so their pages are audited; the state of the lo
 from functools import partial
 from typing import Any
 
-from audit.api_events import READERS
+from audit.api_events import READERS, STATE_READERS
 from audit.api_jobs import MAKERS
 from audit.api_v1 import READERS as RETENTION_READERS
 from audit.api_webhooks import MAKERS as HOOK_MAKERS
 from audit.api_webhooks import READERS as HOOK_READERS
-from frontend.audit import check_views, hook_views, views
+from frontend.audit import check_views, hook_views, log_views, views
 from kvconsole.infra.access import PUBLIC, audited, counted, route
 from tenants.api_review import READERS as REVIEWERS
 
@@ -21,6 +21,7 @@ RETIRE: dict[str, Any] = {"scope": "audit:destroy", "step_up": True}
 DECIDE = audited("approver", step_up=True, person=True)
 MANAGERS = ("operator", "approver", "tenant-admin")
 HOOK, WISH = "audit/webhooks/<uuid:webhook_id>", "audit/retention/<uuid:approval_id>"
+FINDING, END = "audit/findings/<int:finding_id>", "audit/logs/<uuid:approval_id>"
 urlpatterns = [
     route("audit", views.audit, "page-audit", GET=audited(*READERS)),
     route("audit/state", views.state, "page-audit-state", GET=counted(*READERS)),
@@ -74,6 +75,26 @@ urlpatterns = [
     route(
         f"{WISH}/deny", partial(hook_views.retention_decide, approve=False), "page-audit-retention-deny", POST=DECIDE
     ),
+    route("audit/findings", log_views.findings, "page-audit-findings", GET=counted(*STATE_READERS)),
+    route(FINDING, log_views.finding, "page-audit-finding", GET=counted(*STATE_READERS)),
+    route(
+        f"{FINDING}/acknowledge", log_views.finding_acknowledge, "page-audit-finding-acknowledge",
+        POST=audited("auditor", person=True),
+    ),
+    route("audit/consistency", log_views.consistency, "page-audit-consistency", GET=counted(*READERS)),
+    route("audit/logs", log_views.logs, "page-audit-logs", GET=counted(*RETENTION_READERS)),
+    route("audit/logs/<int:number>/record", log_views.log_record, "page-audit-log-record",
+          GET=counted(*RETENTION_READERS)),
+    route(
+        "audit/logs/new", log_views.log_new, "page-audit-log-new",
+        GET=counted("operator", **RETIRE), POST=audited("operator", **RETIRE),
+    ),
+    route(f"{END}/order", log_views.log_order, "page-audit-log-order", GET=counted(*RETENTION_READERS)),
+    route(
+        f"{END}/approve", partial(log_views.log_decide, approve=True), "page-audit-log-approve",
+        GET=counted("approver", step_up=True), POST=DECIDE,
+    ),
+    route(f"{END}/deny", partial(log_views.log_decide, approve=False), "page-audit-log-deny", POST=DECIDE),
     route(
         "people/<uuid:person_id>/erase", hook_views.person_shred, "page-person-erase",
         GET=counted(*MANAGERS, step_up=True), POST=audited(*MANAGERS, step_up=True),

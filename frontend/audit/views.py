@@ -53,15 +53,15 @@ def event(request: HttpRequest, event_id: UUID) -> HttpResponse:
 def event_proof(request: HttpRequest, event_id: UUID) -> HttpResponse:
     """The proof file of an event."""
     form, found = Form(), pages.event_or_404(event_id)
-    proof = forms.attempt(form, lambda: proving.proof_of(found.id))
+    proof = forms.attempt(form, lambda: proving.proof_of(found.id, found.time_us))
     if proof is None:
         return refused(request, form)
     return attached(proof.encode(), f"{event_id}.tlog-proof", "text/plain; charset=utf-8")
 
 
-def refused(request: HttpRequest, form: Form) -> HttpResponse:
-    """The page that says why there is no file or job, with the status of the refusal."""
-    shown = {"form": form, "code": form.code, "problem": form.problem}
+def refused(request: HttpRequest, form: Form, back: str = "page-audit") -> HttpResponse:
+    """The page that says why there is no file or job, with the status of the refusal; `back`: where to go on."""
+    shown = {"form": form, "code": form.code, "problem": form.problem, "back": back}
     response = render(request, "frontend/audit/refused.html", shown, status=form.status)
     response.problem_code = form.code  # type: ignore[attr-defined]
     return response

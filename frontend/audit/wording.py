@@ -87,21 +87,22 @@ CLASSES: dict[int, Text] = {
 }
 DOUBTS: dict[str, tuple[Text, Text]] = {
     "no-witness": (
-        _("No witness"),
+        _("No witness."),
         _("Nobody outside keeps what was signed: operator and signer together could show two readers two logs."),
     ),
     "signer-on-this-host": (
-        _("The signer is on this host"),
+        _("The signer is on this host."),
         _("Whoever rules this machine rules the signing key too. Exports that you keep elsewhere still hold."),
     ),
     "witness-on-this-host": (
-        _("The witness is on this host"),
+        _("The witness is on this host."),
         _("It sees what this machine sees, so it is no second pair of eyes."),
     ),
 }
 """Code → (title, what follows from it)."""
 FINDINGS: dict[str, Text] = {
     "producer-gap": _("numbers of a writer are missing"),
+    "signer-set-back": _("the signer has forgotten what it signed"),
     "producer-doubled": _("a writer's number comes twice"),
     "event-unsealed": _("an event was not sealed"),
     "signer-refused": _("the signer refused this log"),
@@ -115,6 +116,47 @@ FINDINGS: dict[str, Text] = {
     "gap": _("numbers of a writer are missing"),
     "signature": _("the newest checkpoint is not signed by the log's key"),
 }
+_REWRITTEN = (
+    _("What is stored is not what was sealed: somebody changed it in the database, or a disk did."),
+    _(
+        "Keep the database as it is. Let an auditor check the newest export offline: it names what was signed. Then "
+        "find out who could write there; a change of the log's tables leaves traces in the database's own logs."
+    ),
+)
+_MISSING = (
+    _("Events were numbered and are not there: a process ended before it committed them, or somebody removed them."),
+    _("Look which process it was, and whether it crashed then. If no crash explains it, treat it as a removal."),
+)
+_REFUSED = (
+    _("The signer has signed another or a longer log than this one. Nothing is signed until that is explained."),
+    _(
+        "If the database was restored on purpose, the log ends and another one goes on after it: see Ended logs. If "
+        "nobody restored it, somebody rewrote it: keep everything, and compare it with the newest export."
+    ),
+)
+ORIGINS: dict[str, tuple[Text, Text]] = {
+    **dict.fromkeys(
+        ("leaf", "event", "body", "tile", "checkpoint", "frontier", "signature", "producer-doubled"), _REWRITTEN
+    ),
+    **dict.fromkeys(("producer-gap", "gap"), _MISSING),
+    **dict.fromkeys(("signer-refused", "log-shrunk"), _REFUSED),
+    "event-unsealed": (
+        _("An event is in the trail and waits for too long to be put into the log."),
+        _("Look whether the sequencer runs; once the event is sealed, this closes by itself."),
+    ),
+    "signer-set-back": (
+        _("The signer had forgotten what it signed: its state was set back, or state and key are new."),
+        _("Compare the key with that of the newest export and both with the witness; the runbook says what follows."),
+    ),
+    "": (_("Something is not as it must be."), _("The detail says what; the runbook says what to do.")),
+}
+"""Kind of a finding → (what it means, what to do)."""
+ENDS: dict[str, Text] = {
+    "restore": _("the database was restored from a backup"),
+    "key-stolen": _("the key of the log may be in wrong hands"),
+    "key-replaced": _("the key of the log is replaced"),
+}
+"""Why a log ends."""
 FLAGS: dict[str, Text] = {
     "personal_data": pgettext_lazy("event flag", "has personal data"),
     "agent_signed": pgettext_lazy("event flag", "signed by an agent"),
@@ -122,6 +164,7 @@ FLAGS: dict[str, Text] = {
     "late": pgettext_lazy("event flag", "recorded late"),
     "approval": pgettext_lazy("event flag", "approval"),
     "restore": pgettext_lazy("event flag", "restore"),
+    "unreadable": pgettext_lazy("event flag", "not written by the console"),
 }
 ACTORS: dict[str, Text] = {
     "user": pgettext_lazy("actor", "person"),
@@ -129,6 +172,7 @@ ACTORS: dict[str, Text] = {
     "gateway": pgettext_lazy("actor", "gateway"),
     "node": pgettext_lazy("actor", "node"),
     "system": pgettext_lazy("actor", "the console itself"),
+    "log": pgettext_lazy("actor", "the log itself"),
     "nobody": pgettext_lazy("actor", "nobody known"),
     "": pgettext_lazy("actor", "not kept any more"),
 }
@@ -158,6 +202,8 @@ WHY: dict[str, Text] = {
     "pii": _("The personal data is not what the leaf commits to."),
     "proof-not-given": _("What shows that the log only grew is missing."),
     "head-not-here": _("This console's log does not have the newer head, so it cannot show how it grew."),
+    "lost": _("This log ended before so much of it was kept: what is beyond that was lost."),
+    "log-ended": _("This log has ended; another one goes on after it."),
     "not-a-checkpoint": _("There is no signed head in it."),
     "not-used": _("Body and personal data are checked with a proof; an export has its own."),
     "sha256": _("The content is not what was signed."),
@@ -203,12 +249,17 @@ FILTERS: dict[str, tuple[Text, Text]] = {
     "month": (pgettext_lazy("filter", "Month"), _("2025-01, at least twelve months ago")),
     "class": (pgettext_lazy("filter", "Class of events"), ""),
     "reason": (pgettext_lazy("filter", "Reason"), ""),
+    "end": (pgettext_lazy("filter", "Why it ends"), ""),
+    "note": (pgettext_lazy("filter", "Note"), _("in your own words; it is sealed in the event")),
+    "phrase": (pgettext_lazy("filter", "Type it to go on"), ""),
+    "old": (pgettext_lazy("filter", "Entries of the one you kept"), _("the second line of the checkpoint")),
+    "new": (pgettext_lazy("filter", "Entries of the newer one"), _("the newest signed one, if nothing is typed")),
 }
 """Name of a field → (label, hint)."""
 POWERS: dict[str, Text] = {
     "approvals:destroy/person": _("decide what another person asked for"),
-    "audit:destroy": _("ask that bodies of old events go"),
-    "audit:destroy/person": _("let bodies of old events go, after another person asked"),
+    "audit:destroy": _("ask that bodies of old events go, or that the log ends"),
+    "audit:destroy/person": _("let bodies of old events go, or a log end, after another person asked"),
     "deny-windows:destroy": _("take a deny window away"),
     "deletions:destroy": _("delete what is cached, end an epoch, or stop a deletion"),
     "holds:destroy/person": _("ask that a legal hold begins or ends"),

@@ -7,11 +7,16 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from frontend.audit.wording import FILTERS
+from audit.selectors import EventView
+from audit.webhooks.services import host_of
+from frontend.audit.wording import ACTORS, FILTERS
 from frontend.templatetags.console import icon
 from frontend.tenancy.forms import Form
+from frontend.wording import Text
 
 register = template.Library()
+LOG_CLASS = 0x0F
+"""Class of the events that the log writes about itself."""
 
 
 @register.inclusion_tag("frontend/tenancy/_field.html")
@@ -29,6 +34,19 @@ def filter_field(form: Form, name: str, kind: str = "text", choices: Any = None,
         "error": form.errors.get(name),
         "detail": form.details.get(name, ""),
     }
+
+
+@register.filter
+def host(url: str) -> str:
+    """Where an address leads; its path may be a secret."""
+    return host_of(url)
+
+
+@register.simple_tag
+def acted(event: EventView) -> Text:
+    """What kind of actor an event names. Sequencer and scrubber act as the log, which holds no key to name anybody."""
+    own = event.actor_kind == "nobody" and event.object_kind == "log" and event.number >> 8 == LOG_CLASS
+    return ACTORS.get("log" if own else event.actor_kind, event.actor_kind)
 
 
 @register.simple_tag

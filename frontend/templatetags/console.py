@@ -91,6 +91,7 @@ WORDS = {
     "export_format": audit.FORMATS,
     "hook_kind": audit.HOOK_KINDS,
     "finding": audit.FINDINGS,
+    "log_end": audit.ENDS,
     "event_flag": audit.FLAGS,
     "power": audit.POWERS,
     "actor": audit.ACTORS,

@@ -42,6 +42,8 @@ FIELD_WORDS: dict[str, str | Promise] = {
     "not-a-retention": _("Lines of class: seconds."),
     "unknown-node": _("There is no such node."),
     "unknown-model": _("There is no such model."),
+    "not-the-phrase": _("Type it exactly as it stands above."),
+    "none-chosen": _("Choose at least one."),
     "not-json": _("This is no JSON object."),
     "needs-tenant": _("This role exists only within a tenant."),
     "not-of-tenant": _("This role does not exist within a tenant."),
@@ -153,6 +155,12 @@ def attempt(form: Form, act: Callable[[], T], *, rehearse: bool = False) -> T | 
     except Problem as refused:
         form.refuse(refused)
         return None
+
+
+def phrase(form: Form, wanted: str) -> None:
+    """What has to be typed before something that cannot be taken back was typed; "" = nothing has to be."""
+    if wanted and form.given["phrase"] != wanted:
+        form.wrong("phrase", "not-the-phrase")
 
 
 # --- single fields ----------------------------------------------------------------------------------------------------

@@ -9,10 +9,11 @@ import typer
 
 from kvconsole.cli import output
 from kvconsole.cli.client import UNREACHABLE, Failure, refusal
-from kvconsole.cli.commands import Limit, Rehearse, change, client, given, many, one, place, post, remove, show
+from kvconsole.cli.commands import Limit, Rehearse, change, client, given, many, one, place, post, remove, rows, show
 
 audit = typer.Typer(help="The audit log: events, proofs, exports, verifications.", no_args_is_help=True)
 webhooks = typer.Typer(help="Where others are told of what the log records.", no_args_is_help=True)
+Epoch = Annotated[int | None, typer.Option(min=1, help="Number of the log; else the present one")]
 EventId = Annotated[str, typer.Argument(help="Id of the event")]
 JobId = Annotated[str, typer.Argument(help="Id of the export or verification")]
 Hook = Annotated[str, typer.Argument(help="Id of the webhook")]
@@ -23,6 +24,13 @@ Tenant = Annotated[str | None, typer.Option(help="Slug or id; `platform`")]
 Outcome = Annotated[str | None, typer.Option(help="success, failure, denied or unknown")]
 Since = Annotated[str | None, typer.Option("--from", help="RFC 3339")]
 Until = Annotated[str | None, typer.Option("--to", help="RFC 3339")]
+REVIEW = (
+    ("What cannot be taken back", "powers", "scope person roles calls"),
+    ("People who can", "people", "username tenant roles suspended last_login"),
+    ("Tokens that can", "tokens", "name id owner tenant scopes last_used_at expires_at"),
+    ("Tokens that nobody uses", "unused_tokens", "name id owner tenant last_used_at expires_at"),
+    ("Attempts to approve one's own request", "own_approvals", "time action actor id"),
+)
 Kinds = Annotated[list[str] | None, typer.Option("--event", help="Kind of message; may come several times")]
 
 
@@ -44,9 +52,30 @@ def audit_show(context: typer.Context, event: EventId) -> None:
 
 
 @audit.command("checkpoint")
-def audit_checkpoint(context: typer.Context) -> None:
+def audit_checkpoint(
+    context: typer.Context, epoch: Epoch = None,
+    note: Annotated[bool, typer.Option("--note", help="Only the signed note, to be kept in a file")] = False,
+    keys: Annotated[bool, typer.Option("--keys", help="Only the public keys, a line each: a keys.txt")] = False,
+) -> None:  # fmt: skip
     """The newest signed checkpoint, and the keys to check it with."""
-    one(context, "/audit/checkpoint")
+    found = client(context).call("GET", "/audit/checkpoint", params={"epoch": epoch}).json()
+    if not (note or keys):
+        show(context, found)
+    elif note:
+        print(found["note"], end="")
+    else:
+        print("".join(f"{key}\n" for key in found["keys"] or ()), end="")
+
+
+@audit.command("consistency")
+def audit_consistency(
+    context: typer.Context, old: Annotated[int, typer.Argument(min=0, help="Entries of the checkpoint that was kept")],
+    new: Annotated[int | None, typer.Option(min=0, help="Entries of the newer one; else the newest signed one")] = None,
+    epoch: Epoch = None,
+) -> None:  # fmt: skip
+    """What shows that the log only grew, as a file for `kvc verify consistency OLD NEW --proof FILE`."""
+    params = {"old": old, "new": new, "epoch": epoch}
+    print(client(context).call("GET", "/audit/consistency", params=params, media="text/plain").text, end="")
 
 
 @audit.command("proof")
@@ -61,10 +90,81 @@ def audit_state(context: typer.Context) -> None:
     one(context, "/audit/state")
 
 
+@audit.command("findings")
+def audit_findings(
+    context: typer.Context, state: Annotated[str | None, typer.Option(help="open or closed; else both")] = None,
+    limit: Limit = 50,
+) -> None:  # fmt: skip
+    """What was found amiss in the log, newest first."""
+    columns = "id kind index first_seen last_seen closed_at acknowledged about"
+    many(context, "/audit/findings", columns, limit, state=state)
+
+
+@audit.command("finding")
+def audit_finding(context: typer.Context, finding: Annotated[int, typer.Argument(min=0, help="Its id")]) -> None:
+    """One finding. That it was looked into an auditor says in the browser; nobody can close it."""
+    one(context, f"/audit/findings/{finding}")
+
+
+@audit.command("logs")
+def audit_logs(context: typer.Context) -> None:
+    """The logs that went on after each other, the present one last."""
+    found = client(context).call("GET", "/audit/epochs").json()
+    if context.obj.json:
+        output.show_json(found)
+        return
+    output.show_table(found["items"], ["number", "origin", "size", "ended", "began_at", "reason", "lost", "approval"])
+    if found["asked"]:
+        print("\nRequests that the present one ends:")
+        output.show_table(found["asked"], ["id", "state", "requested_at", "expires_at", "what"])
+
+
+@audit.command("end-log")
+def audit_end_log(
+    context: typer.Context, reason: Annotated[str, typer.Option(help="restore, key-stolen or key-replaced")],
+    note: Annotated[str, typer.Option(help="In your own words; it is sealed")] = "", validate_only: Rehearse = False,
+) -> None:  # fmt: skip
+    """Ask that the log ends and another one goes on after it. Another person decides, in the browser."""
+    post(context, "/audit/epochs", {"reason": reason, "note": note}, validate_only)
+
+
+@audit.command("order")
+def audit_order(
+    context: typer.Context, approval: Annotated[str, typer.Argument(help="Id of the approved request")]
+) -> None:
+    """The order of a new log, for a file that is brought to the signer: `manage.py signer --new-epoch FILE`."""
+    output.show_json(client(context).call("GET", f"/audit/epochs/{place(approval)}/order").json())
+
+
+@audit.command("retentions")
+def audit_retentions(context: typer.Context) -> None:
+    """Of which classes and months the bodies went."""
+    found = client(context).call("GET", "/audit/retentions").json()["items"]
+    rows(context, found, "month class events first_index last_index at approval")
+
+
+@audit.command("retire")
+def audit_retire(
+    context: typer.Context, month: Annotated[str, typer.Argument(help="In UTC, like 2025-01")],
+    class_: Annotated[int, typer.Option("--class", help="The high byte of the types: 1 identity … 8 break-glass")],
+    validate_only: Rehearse = False,
+) -> None:  # fmt: skip
+    """Ask that the bodies of a class of events and a month go. Another person decides, in the browser."""
+    post(context, "/audit/retentions", {"class": class_, "month": month}, validate_only)
+
+
 @audit.command("access-review")
 def audit_access_review(context: typer.Context) -> None:
     """Who can delete what today, tokens that nobody uses, and attempts to approve one's own wishes."""
-    one(context, "/audit/access-review")
+    found = client(context).call("GET", "/audit/access-review").json()
+    if context.obj.json:
+        output.show_json(found)
+        return
+    for title, name, columns in REVIEW:
+        print(f"{title}:")
+        output.show_table(found[name], columns.split())
+        print()
+    print("Complete: " + output.printable(found["complete"]) + ", as of " + output.printable(found["as_of"]))
 
 
 @audit.command("export")

@@ -5,6 +5,7 @@ Each command is one call of the REST API, or the pages of one list. Others: `reu
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -40,11 +41,15 @@ def one(context: typer.Context, path: str, **params: Any) -> None:
 
 def many(context: typer.Context, path: str, columns: str, limit: int, **params: Any) -> None:
     """A list of the API."""
-    rows = client(context).pages(path, limit=limit, params=params)
+    rows(context, client(context).pages(path, limit=limit, params=params), columns)
+
+
+def rows(context: typer.Context, found: Iterable[dict[str, Any]], columns: str) -> None:
+    """Items of the API, as they were asked for."""
     if context.obj.json:
-        output.show_json(list(rows))
+        output.show_json(list(found))
     else:
-        output.show_table(rows, columns.split())
+        output.show_table(found, columns.split())
 
 
 def post(context: typer.Context, path: str, body: Any, rehearse: bool = False) -> None:

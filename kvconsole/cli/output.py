@@ -15,6 +15,8 @@ def printable(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list) and all(isinstance(v, str | int) for v in value):
         value = ", ".join(map(str, value))
+    if isinstance(value, dict) and isinstance(value.get("kind"), str):  # an actor or an object of the log
+        value = f"{value['kind']} {value.get('id') or value.get('ref') or ''}".strip()
     if isinstance(value, dict | list):
         value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))

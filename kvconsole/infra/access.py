@@ -103,6 +103,7 @@ def tenant_context(principal: Principal) -> Iterator[str]:
 def _set_tenant(alias: str, tenant_id: UUID | None) -> None:
     if alias == TENANT_PLANE:
         connection = connections[alias]
+        connection.flush()  # type: ignore[attr-defined]  # what was said for the tenant before is that one's
         with connection.wrap_database_errors:
             sql.enter(connection.connection, tenant_id)
 

@@ -30,6 +30,15 @@ TOGETHER_BYTES = 128 * 2**20
 LINGER_SECONDS, LINGER_BYTES = 2.0, 8 * 2**20
 """What is still read, and thrown away, behind a refusal: who is cut off while sending never sees the answer."""
 
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{status} · KV Console</title></head><body>
+<p>What you sent was not taken in, and nothing was changed. <a href="/docs/problems/{code}">What this means</a></p>
+<p lang="zh-Hans">您发送的内容未被接收，没有做任何改动。<a href="/docs/problems/{code}">这意味着什么</a></p>
+</body></html>
+"""
+"""For people, in both languages: at this point nobody has been asked which one it is."""
+
 
 def _nobody(method: str, code: str, status: int) -> None:
     """Nobody is told."""
@@ -76,10 +85,13 @@ class Intake:
         problem = Problem(code, retry_after_seconds=1 if code == "unavailable" else None)
         response = unasked(problem, headers.get(b"x-request-id", b"").decode("latin-1"))
         self.tell(str(scope["method"]), code, problem.status_code)
-        fields = {**response.headers, "Content-Length": str(len(response.content)), "Connection": "close"}
+        content, kind = response.content, response.headers["Content-Type"]
+        if b"text/html" in headers.get(b"accept", b""):
+            content, kind = PAGE.format(status=problem.status_code, code=code).encode(), "text/html; charset=utf-8"
+        fields = {**response.headers, "Content-Type": kind, "Content-Length": str(len(content)), "Connection": "close"}
         raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
         await send({"type": "http.response.start", "status": response.status_code, "headers": raw})
-        await send({"type": "http.response.body", "body": response.content, "more_body": True})
+        await send({"type": "http.response.body", "body": content, "more_body": True})
         if code == "body-too-large" and b"expect" not in headers:
             await _linger(receive)
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -20,6 +20,8 @@ from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.json import JsonbLoader
 
 from kvconsole.infra.access import FLEET_PLANE, plane
+from kvconsole.infra.ending import Insert, Said
+from kvconsole.infra.postgres.base import DatabaseWrapper
 
 Shape = tuple[tuple[str, Any], ...]
 REMEMBERED = 512
@@ -40,7 +42,8 @@ def fetch(query: LiteralString, values: Sequence[Any] = (), *, using: str = "") 
         using: alias of the connection, the current plane's where it is not said.
     """
     alias = using or plane()
-    connection = connections[alias]
+    connection = _connection(alias)
+    connection.flush()
     connection.close_if_health_check_failed()
     connection.ensure_connection()
     with connection.wrap_database_errors:
@@ -65,23 +68,31 @@ _adapters: WeakKeyDictionary[psycopg.Connection[Any], AdaptersMap] = WeakKeyDict
 """What was registered for a connection once, as that takes as long as to read a row."""
 
 
-def put(query: LiteralString, values: Sequence[Any], *, using: str) -> tuple[int, ...]:
-    """What a statement that inserts one row returns of it, whole numbers only; prepared as in `fetch`.
+def put(insert: Insert, values: Sequence[bytes | None], told: Callable[[list[int]], None], *, using: str) -> None:
+    """The row is written before the connection does anything else, at the latest with the COMMIT; prepared as in
+    `fetch`.
 
     Args:
-        query: with `%s` where the values go.
-        values: bound by the server.
+        insert: the statement.
+        values: in PostgreSQL's binary form.
+        told: hears what the statement returned, once it is done.
         using: alias of the connection, which is in a transaction.
 
     Raises:
         TransactionManagementError: the transaction can only be undone.
     """
-    connection = connections[using]
+    connection = _connection(using)
     connection.validate_no_broken_transaction()
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-        row: tuple[int, ...] | None = cursor.execute(query, values, prepare=using == FLEET_PLANE).fetchone()
-    assert row is not None
-    return row
+    connection.says(Said(insert, values, told, using == FLEET_PLANE))
+
+
+def put_now(using: str) -> None:
+    """What was `put` is written."""
+    _connection(using).flush()
+
+
+def _connection(using: str) -> DatabaseWrapper:
+    return cast(DatabaseWrapper, connections[using])
 
 
 class Given(Expression):

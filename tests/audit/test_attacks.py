@@ -260,6 +260,27 @@ def test_another_history_is_not_the_one_that_was_signed(signed, heads, kind):
     assert signed.findings()[-1] == ("signer-refused", 500)
 
 
+def test_signatures_that_were_good_are_checked_again_where_heads_or_the_key_changed(signed):
+    """A year of heads is two days of checking: what is as it was is not checked again, and nothing else is left out."""
+    scrubber = Scrubber(signed.database.dsn("seq"), rate=0)
+    assert scrubber.round().divergences == 0
+    good = dict(scrubber._known)
+    assert len(good) == 1
+    assert scrubber.round().divergences == 0
+    assert scrubber._known == good
+    other_name, back = ("'\n\n— '", "'\n\n— x'"), ("'\n\n— x'", "'\n\n— '")
+    change = "UPDATE audit_checkpoint SET note = replace(note, {}, {}) WHERE size = 800"
+    signed.attack(change.format(*other_name))
+    for _ in range(2):
+        assert scrubber.round().first_divergent == 799
+    signed.attack(change.format(*back))
+    other = signed.place / "other"
+    other.mkdir(mode=0o700)
+    signed.serve(other)
+    assert scrubber.round().first_divergent == 499, "another key did not sign them"
+    scrubber.close()
+
+
 def test_another_history_without_its_heads_gets_no_signature(signed):
     """Nothing in the database tells it from a true one; who signed the other one does, at the next heartbeat."""
     rewritten(signed, heads="gone")

@@ -16,6 +16,7 @@ from audit.scrubber import Scrubber
 from audit.signer import setup
 from audit.signer.state import StateFile, StateRefused
 from audit.verifier import kvc_verify
+from frontend.audit import checking
 from kvconsole.infra.rest import Problem
 from kvcore.epochs import record_parse
 from tests.audit.export.asking import ask, files, made, run
@@ -193,6 +194,12 @@ def proved(site, early, kept, gone, state):
         first, second = epochs.logs()
         assert (first.ended, first.size, second.ended, second.lost) == (True, kept, False, gone)
         assert (second.origin, second.record) == (state.origin, state.record)
+        brought = {name: (site.directory / name).read_bytes() for name in ("early.zip", "lost.checkpoint")}
+        found = checking.check(checking.Brought(earlier=brought["early.zip"]))
+        told = [one["code"] for one in found.facts["remarks"]]
+        assert (found.verdict, told, found.facts["log"]["size"]) == ("valid", ["log-ended"], kept)
+        found = checking.check(checking.Brought(earlier=brought["lost.checkpoint"]))
+        assert (found.verdict, [one["code"] for one in found.facts["reasons"]]) == ("incomplete", ["lost"])
         events = proving.asked("default")("SELECT event, epoch, idx FROM audit_leaf_all ORDER BY epoch, idx", ())
         for event in (events[3][0], events[-1][0]):
             (site.directory / "proof").write_text(proving.proof_of(event))

@@ -94,10 +94,13 @@ def test_no_byte_of_the_headers_of_zip64_can_be_another(tmp_path, monkeypatch):
 def test_nothing_is_larger_than_the_verifier_takes(tmp_path, monkeypatch):
     assert parts.MOST == kvc_verify.MOST_UNPACKED
     assert parts.LIMIT == kvc_verify.BIG
-    monkeypatch.setattr(parts, "MOST", 50)
-    with pytest.raises(parts.TooLarge):
-        parts.write_zip(tmp_path / "b.zip", [parts.stored("a", b"x" * 60)])
+    monkeypatch.setattr(parts, "MOST", 2 * parts.HEADERS)
+    for size in (parts.MOST + 1, parts.MOST, parts.MOST - parts.HEADERS):  # also what fits, but for the headers
+        with pytest.raises(parts.TooLarge):
+            parts.write_zip(tmp_path / "b.zip", [parts.stored("a", b"x" * size)])
     assert list(tmp_path.iterdir()) == []
+    parts.write_zip(tmp_path / "b.zip", [parts.stored("a" * 200, b"x" * (parts.HEADERS - 1))])
+    assert (tmp_path / "b.zip").stat().st_size < parts.MOST
 
 
 def test_lines_hold_bodies_verbatim():

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from audit import gaps
 from audit.gaps import Hole, Tally
+from audit.selectors import place_of, places
 
 GAP, DIVERGENCE, SETTLED = 0x0F02, 0x0F03, 0x0F08
 REQUEUE = "INSERT INTO audit_pending (event, time_us) SELECT id, time_us FROM audit_event WHERE id = %s RETURNING 1"
@@ -92,6 +93,26 @@ def test_an_event_taken_out_of_the_queue(log):
     gaps.look()
     assert ("event-unsealed", None) in log.findings()
     assert log.told(DIVERGENCE) == 1
+
+
+def test_an_event_under_the_number_of_another_one_is_not_in_the_log(log):
+    """A superuser writes an event past the log, under a number and with a proof that are another one's."""
+    ids = log.events(4)
+    log.seal()
+    columns = (
+        "event_type, tenant_id, tenant_ref, actor_ref, outcome, flags, producer_id, producer_seq, body, body_hash,"
+        " pii_commit, object_kind, object_id, request_id"
+    )
+    log.attack(f"INSERT INTO audit_event (id, event_id, time_us, {columns}) SELECT id, gen_random_uuid(), time_us + 1,"
+               f" {columns} FROM audit_event WHERE id = {ids[2]}")  # fmt: skip
+    assert gaps.look() == 1
+    assert log.findings() == [("event-unsealed", None)]
+    true, false = (t for (t,) in log.rows("SELECT time_us FROM audit_event WHERE id = %s ORDER BY time_us", ids[2]))
+    found = places(ids)
+    assert place_of(ids[2], true, found).index == 2
+    assert place_of(ids[2], false, found) is None
+    assert gaps.look() == 0
+    assert log.findings() == [("event-unsealed", None)], "it stays so"
 
 
 def test_what_comes_late_closes_its_gap_with_when_it_was_seen(log):

@@ -151,6 +151,8 @@ def test_what_no_event_is_like_is_refused():
         {"outcome": "-1"}, {"flags": "256"}, {"flags": "-2"}, {"event_type": "65536"}, {"event_type": "-1"},
         {"flags": "1"}, {**_SEALED, "flags": "0"}, {**_SEALED, "pii_ct": "NULL"}, {**_SEALED, "pii_key": "NULL"},
         {**_SEALED, "pii_key": "'\\x00'"},
+        {"object_kind": "repeat('k', 401)"}, {"object_id": "repeat('i', 8193)"}, {"request_id": "repeat('r', 401)"},
+        {**_SEALED, "pii_ct": "decode(repeat('00', 1100001), 'hex')"},
     )  # fmt: skip
     with sql.connect("operator") as c:
         for fields in wrong:
@@ -162,6 +164,54 @@ def test_what_no_event_is_like_is_refused():
         for good in ({}, _SEALED):
             c.execute(_insert(**good))
     assert (Event.objects.only("id").count(), pending()) == (2, 2)
+
+
+SPOILING = {
+    "a line of its own": '{"a":1,\n"b":2}', "a list": "[1]", "a text": '"x"', "nothing": "null", "no JSON": "{a}",
+    "more behind it": '{}{"index":7}', "a key twice": '{"a":1,"a":2}', "a key twice, deep": '{"a":[{"b":1,"b":[]}]}',
+    "a key twice, escaped": '{"a":1,"\\u0061":2}', "half a character": '{"a":"\\ud800"}', "no number": '{"a":NaN}',
+    "too large a number": '{"a":9007199254740992}',
+    "far too large a number": f'{{"a":[-1{"0" * 500}]}}', "too deep": f'{{"a":{"[" * 70}{"]" * 70}}}',
+    "so deep that it cannot be read": f'{{"a":{"[" * 9_000}{"]" * 9_000}}}', "too long": f'{{"a":"{"x" * 1_052_672}"}}',
+}  # fmt: skip
+
+
+SOUND = (
+    '{"a":"\\"\\\\","b":{"a":[{"a":"é"},{"a":9007199254740991}]}}', f'{{"a":"{"x" * 2000}","b":-0.5e-7}}',
+    '{"a":"\\\\ud800 \\u001f\\u0000"}', f'{{"a":{"[" * 60}{"]" * 60}}}', f'{{"a":"{"x" * 1_048_576}"}}',
+    '{"a":"\\"\\\\","b":[{"a":1},{"a":null}]}',
+)  # fmt: skip
+
+
+def _of(body):
+    hashed = b"kvconsole/audit-body/v1\0" + body
+    return {"body": f"'\\x{body.hex()}'", "body_hash": f"sha256('\\x{hashed.hex()}')"}
+
+
+@committed
+@pytest.mark.parametrize(("role", "kind"), [("operator", "3841"), ("ingest", "769")])
+def test_no_body_comes_in_that_readers_read_differently_or_that_spoils_an_export(role, kind):
+    """What is in the log stays in every export that is made of it."""
+    with sql.connect(role) as c:
+        for why, text in {**SPOILING, "no text": '{"a":"\udcff"}'}.items():
+            statement = _insert(event_type=kind, **_of(text.encode(errors="surrogateescape")))
+            with pytest.raises((psycopg.DataError, psycopg.IntegrityError, psycopg.OperationalError)):
+                pytest.fail(f"{why}: {c.execute(statement).statusmessage}")
+        for text in SOUND:
+            c.execute(_insert(event_type=kind, **_of(text.encode())))
+    assert pending() == len(SOUND)
+
+
+@committed
+def test_the_slow_look_at_a_body_sees_all_that_the_fast_one_does(postgres, settings):
+    """Where PostgreSQL is too old for the fast one, it is the only one."""
+    look = "SELECT audit_sound_slowly(%s)"
+    with psycopg.connect(postgres.superuser_dsn(settings.DB_NAME), autocommit=True) as c:
+        for why in set(SPOILING) - {"too long"}:
+            with contextlib.suppress(psycopg.DataError, psycopg.OperationalError):
+                assert c.execute(look, (SPOILING[why],)).fetchone() == (False,), why
+        for text in SOUND:
+            assert c.execute(look, (text,)).fetchone() == (True,)
 
 
 @committed
@@ -252,7 +302,7 @@ def test_a_month_is_made_by_the_sequencer_and_is_as_safe_as_the_others(settings)
                 "SELECT tgname, tgenabled FROM pg_trigger WHERE tgrelid = 'audit_event_204402'::regclass"
             ).fetchall()
         )
-    assert set(triggers) == {"enter", "immutable", "untruncatable"}
+    assert set(triggers) == {"enter", "immutable", "ordered", "retired", "untruncatable"}
     assert set(triggers.values()) == {"A"} or set(triggers.values()) == {b"A"}
 
 

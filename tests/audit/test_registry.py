@@ -83,6 +83,7 @@ FROZEN = """
 0707 verification.requested size:int
 0708 job.cancelled kind
 0709 epoch.requested origin reason approval kept:int kept_root:hex note:free
+070a finding.acknowledged finding:int kind about index:int? note:free
 0710 webhook.created events:list host state
 0711 webhook.changed events:list host state changed:list
 0712 webhook.removed host reason

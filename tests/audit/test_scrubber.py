@@ -1,5 +1,6 @@
 """The scrubber: a whole log is found whole, its place survives restarts, its verdicts are events."""
 
+import sys
 import threading
 import time
 
@@ -21,7 +22,9 @@ def scrubber(log):
 def test_a_log_as_it_was_sealed(log, scrubber, size):
     log.events(size)
     log.seal()
+    turns = sys.getswitchinterval()
     verdict = scrubber.round()
+    assert sys.getswitchinterval() == turns, "of the whole process"
     assert (verdict.size, verdict.first_divergent, verdict.divergences) == (size, None, 0)
     assert log.findings() == []
     assert log.told(SCRUBBED) == 1

@@ -2,12 +2,13 @@
 
 import threading
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 
-from audit.sequencer import BATCH, Loop, Sequencer
+from audit import gaps
+from audit.sequencer import AGAIN_SECONDS, BATCH, FEW, GATHER_SECONDS, IDLE_SECONDS, MONTHS_SECONDS, Loop, Sequencer
 from kvconsole.infra.sql import PLATFORM
 from kvcore.leaf import body_hash, parse_leaf
 from tests.audit.loglab import INSERT, body_of
@@ -161,6 +162,18 @@ def test_the_loop_seals_within_a_moment_and_survives_a_lost_connection(log):
     assert log.check() == 5
 
 
+def test_after_a_full_batch_the_next_follows_at_once_and_after_a_large_one_more_are_waited_for(log):
+    loop = Loop(Sequencer(log.database.dsn("seq"), batch=2 * FEW))
+    waits = []
+    for count in (0, 1, FEW, FEW + 1, 2 * FEW + 1):
+        log.events(count)
+        waits.append(loop._turn())
+    waits.append(loop._turn())
+    loop.sequencer.close()
+    assert waits == [IDLE_SECONDS, IDLE_SECONDS, IDLE_SECONDS, GATHER_SECONDS, 0.0, IDLE_SECONDS]
+    assert log.check() == 4 * FEW + 3
+
+
 def test_clock_back_by_an_hour_and_bodies_of_a_mebibyte(log):
     log.events(2)
     log.event(b'{"x":"' + b"a" * (1 << 20) + b'"}')
@@ -202,6 +215,46 @@ def test_an_event_that_was_taken_away_before_it_was_sealed_does_not_stop_the_oth
     log.sequencer.lead()
     sealed = log.sequencer.seal()
     assert (sealed.leaves, sealed.lost) == (4, (ids[2],))
+
+
+def test_numbers_that_come_again_lose_no_event(log):
+    """The sequence was set back: an event is its number at its time."""
+    ids = log.events(20)
+    log.seal()
+    log.rows("SELECT setval('audit_event_id_seq', %s)", ids[4])
+    again = log.events(10)
+    assert set(again) <= set(ids)
+    log.events(20)
+    assert log.seal() == 30
+    assert log.rows("SELECT count(*), count(DISTINCT (event, time_us)) FROM audit_leaf") == [(50, 50)]
+    assert (gaps.look(), log.findings()) == (0, [])
+
+
+def test_an_event_that_somebody_put_into_the_queue_again_stops_nothing_and_is_sealed_once(log):
+    ids = log.events(5)
+    log.seal()
+    log.attack(f"INSERT INTO audit_pending SELECT id, time_us FROM audit_event WHERE id = {ids[2]}")
+    log.events(3)
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        log.sequencer.seal()
+    sealed = log.sequencer.seal()
+    assert (sealed.leaves, sealed.lost) == (3, (ids[2],))
+    assert log.check() == 8
+
+
+def test_months_that_cannot_be_made_now_do_not_keep_the_log_from_growing(log):
+    """Somebody copies all of the trail, which may take hours."""
+    ahead = f"audit_event_{datetime.now(UTC) + timedelta(days=60):%Y%m}"
+    log.attack(f"DROP TABLE {ahead}")
+    loop = Loop(log.sequencer)
+    log.sequencer.lead()
+    with psycopg.connect(log.database.dsn("superuser")) as c:
+        c.execute("LOCK TABLE audit_event_rest IN ACCESS SHARE MODE")
+        assert loop._months() == AGAIN_SECONDS
+        log.events(3)
+        assert log.seal() == 3
+    assert loop._months() == MONTHS_SECONDS
+    assert log.rows("SELECT to_regclass(%s) IS NOT NULL", ahead) == [(True,)]
 
 
 def _until(true, seconds: float = 15.0) -> None:

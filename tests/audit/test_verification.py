@@ -40,9 +40,10 @@ def test_an_edited_body_and_leaf_are_named(sealed, attack):
 def test_a_cut_tail_and_another_key_are_named(sealed, attack):
     told(20)
     size = sealed()
-    attack("UPDATE audit_signing SET note = replace(note, 'A', 'B')")
-    said = run(ask(sealed, kind="verify")).result
-    assert [one["kind"] for one in said["found"]] == ["signature"]
+    for note in ("replace(note, '— ', '— x')", "'no note'"):
+        attack(f"UPDATE audit_signing SET note = {note}")
+        said = run(ask(sealed, kind="verify")).result
+        assert [one["kind"] for one in said["found"]] == ["signature"]
     attack(f"DELETE FROM audit_leaf WHERE idx = {size - 1}")
     assert run(ask(sealed, kind="verify")).result["first_divergent"] is not None
 

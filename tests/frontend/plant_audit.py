@@ -27,6 +27,8 @@ def log(dsn: str) -> None:
         job(cx, now, "export", "running", PARAMS, {})
         webhook(cx, now)
         wish(cx, now)
+        finding(cx)
+        end(cx, now)
 
 
 def head(cx: psycopg.Connection) -> None:
@@ -71,4 +73,22 @@ def wish(cx: psycopg.Connection, at: datetime) -> None:
         cx, "audit_approval", id=uuid7(), tenant_id=PLATFORM, kind="audit_retention", object_id="2021-03/1",
         what=json.dumps(what), risk="R3", state="open", requested_by="user:somebody", requested_at=at,
         expires_at=at + timedelta(days=14), decided_by="", reason="",
+    )  # fmt: skip
+
+
+def finding(cx: psycopg.Connection) -> None:
+    """A leaf was changed; nobody has looked into it yet."""
+    cx.execute(
+        "INSERT INTO audit_finding (at, kind, subject, first_index, detail)"
+        " VALUES (now(), 'leaf', 'leaf/7', 7, 'its hash is not that of its bytes')"
+    )
+
+
+def end(cx: psycopg.Connection, at: datetime) -> None:
+    """Somebody has asked that the log ends, and an approver can decide."""
+    what = {"origin": "demo.invalid/log", "reason": "restore", "kept": SIZE, "kept_root": "00" * 32}
+    _insert(
+        cx, "audit_approval", id=uuid7(), tenant_id=PLATFORM, kind="audit_epoch", object_id="demo.invalid/log#1",
+        what=json.dumps(what), risk="R3", state="open", requested_by="user:somebody", requested_at=at,
+        expires_at=at + timedelta(days=7), decided_by="", reason="",
     )  # fmt: skip

@@ -180,6 +180,13 @@ FORMS |= {
     "retention, to decide": Form(
         "page-audit-retention-approve", "/audit/retention", "approver", act=_followed("/approve"), shows="#plan-h"
     ),
+    "finding": Form(
+        "page-audit-finding", "/audit/findings", "auditor", act=_followed("/audit/findings/"), shows="#do-h"
+    ),
+    "log, to end": Form("page-audit-log-new", "/audit/logs/new"),
+    "log, to decide": Form(
+        "page-audit-log-approve", "/audit/logs", "approver", act=_followed("/approve"), shows="#plan-h"
+    ),
     "event": Form("page-audit-event", "/audit", act=_followed("/audit/events/"), shows="#proof-h"),
     "export": Form("page-audit-export-new", "/audit/exports/new", "auditor"),
     "export, told": Form(
@@ -227,7 +234,8 @@ NO_PAGE = {
     "page-certificate-file": "a file",
     "page-audit-state": "a part of the log's page, which is visited",
     **dict.fromkeys(
-        ("page-audit-checkpoint", "page-audit-proof", "page-audit-body", "page-audit-download", "page-verifier",
+        ("page-audit-consistency", "page-audit-log-order", "page-audit-log-record",
+         "page-audit-checkpoint", "page-audit-proof", "page-audit-body", "page-audit-download", "page-verifier",
          "page-verify-keys"),
         "a file",
     ),

@@ -27,6 +27,8 @@ PAGES = (
     "/audit/webhooks",
     "/audit/webhooks/new",
     "/audit/retention",
+    "/audit/findings",
+    "/audit/logs",
     "/verify",
     "/docs/ui",
     "/docs/problems",
@@ -216,6 +218,7 @@ def english(one) -> set[str]:
         "full",
         "reference",
         "local",  # the region of a node that names none
+        *("node", "token", "issued", "platform", "consistency", "txt"),  # what one types or gets, as it is
         *TENANCY_NAMES,
     }
     found = {w.lower() for text in words for w in re.findall(r"[A-Za-z]{3,}", text)}

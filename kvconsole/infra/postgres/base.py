@@ -6,7 +6,10 @@ from typing import Any
 import psycopg
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base
+from django.db.backends.utils import debug_transaction
 from psycopg_pool import ConnectionPool
+
+from kvconsole.infra import ending
 
 
 def alive(connection: psycopg.Connection[Any]) -> None:
@@ -36,7 +39,55 @@ def cleaned(connection: psycopg.Connection[Any]) -> None:
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """As Django's, but for how pooled connections are checked, and that of a tenant's role are cleaned."""
+    """As Django's, but for how pooled connections are checked, and that of a tenant's role are cleaned.
+
+    What a transaction says last waits here (`infra.ending`) until the connection is used again or commits. All of it
+    was said since the innermost savepoint was set, as to set one is a use.
+    """
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._last: list[ending.Said] = []
+
+    def says(self, said: ending.Said) -> None:
+        """It goes ahead of the next statement, or together with the COMMIT; undone with the transaction it is in."""
+        self._last.append(said)
+
+    def flush(self) -> None:
+        """What waited is written.
+
+        Raises:
+            django.db.Error: it cannot be; the transaction can only be undone.
+        """
+        if self._last:
+            self._write(commit=False)
+
+    def _write(self, *, commit: bool) -> None:
+        last, self._last = self._last, []
+        with self.wrap_database_errors:
+            ending.write(self.connection, last, commit=commit)
+
+    def _cursor(self, name: str | None = None) -> Any:
+        self.flush()
+        return super()._cursor(name)  # type: ignore[misc]
+
+    def _commit(self) -> None:
+        if not self._last:
+            return super()._commit()  # type: ignore[misc,no-any-return]
+        with debug_transaction(self, "COMMIT"):
+            return self._write(commit=True)
+
+    def _rollback(self) -> None:
+        self._last = []
+        super()._rollback()  # type: ignore[misc]
+
+    def _savepoint_rollback(self, sid: str) -> None:
+        self._last = []
+        super()._savepoint_rollback(sid)  # type: ignore[misc]
+
+    def _close(self) -> None:
+        self._last = []
+        super()._close()  # type: ignore[misc]
 
     @property
     def pool(self) -> ConnectionPool[Any] | None:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from audit.webhooks import client
-from audit.webhooks.client import Refused, allowed, check, check_form, post
+from audit.webhooks.client import Refused, allowed, check, check_form, check_wish, post
 from tests.audit.webhooks.receiver import receiving
 
 PRIVATE = (
@@ -42,6 +42,22 @@ def test_public_addresses_are_allowed(address):
 ])  # fmt: skip
 def test_urls_of_other_forms_are_refused(url):
     assert check_form(url).code == "webhook-url-refused"
+
+
+@pytest.mark.parametrize("url", [
+    "http://169.254.169.254/", "https://10.0.0.5/in", "https://[::1]/", "http://1.1.1.1/", "http://hooks.example/in",
+    "ftp://a.example/",
+])  # fmt: skip
+def test_what_can_never_be_reached_is_refused_when_it_is_asked_for(url):
+    assert check_wish(url).code == "webhook-url-refused"
+
+
+def test_what_may_be_reached_can_be_asked_for(settings):
+    assert check_wish("https://hooks.example/in") is check_wish("https://1.1.1.1:8443/") is None
+    settings.WEBHOOK_NETWORKS = ["127.0.0.0/8", "10.0.0.0/8"]
+    for url in ("http://127.0.0.1:9000/in", "http://localhost:9000/", "https://10.0.0.5/in"):
+        assert check_wish(url) is None
+    assert check_wish("http://10.0.0.5/in").detail == "https, as plain HTTP is for loopback alone"
 
 
 @pytest.mark.parametrize("url", ["https://2130706433/", "https://0x7f000001/", "https://127.1/", "https://localhost/"])

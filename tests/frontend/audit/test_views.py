@@ -321,7 +321,12 @@ def test_retention_is_asked_for_by_one_and_decided_by_another(person):
     assert "go for good" in plan
     assert "Let the bodies of 2021-03 go" in plan
     assert "waits for a second person" in decides.get("/audit/retention").content.decode(), "to look changes nothing"
-    assert decides.post(approve[1]).status_code == 302
+    for phrase in ("", "2021-03"):
+        wrong = decides.post(approve[1], {"phrase": phrase})
+        assert (wrong.status_code, 'aria-invalid="true"' in wrong.content.decode()) == (400, True)
+    assert "waits for a second person" in decides.get("/audit/retention").content.decode()
+    assert "<code>2021-03 identity</code>" in plan
+    assert decides.post(approve[1], {"phrase": "2021-03 identity"}).status_code == 302
     assert "approved, not carried out yet" in decides.get("/audit/retention").content.decode()
 
 

@@ -108,6 +108,22 @@ def test_an_event_is_proved_exported_and_checked_with_what_was_downloaded(audito
     spoiled.write_bytes(bytes(raw))
     assert asked_on_the_public_page(auditor, spoiled) in ("invalid", "malformed")
 
+    large = tmp_path / "large"
+    large.write_bytes(b"PK" + bytes(1 << 20))
+    auditor.go("/verify")
+    page.set_input_files("#f-proof_file", str(large))
+    page.click("main form[enctype] button[type=submit]")
+    assert "offline" in page.evaluate("document.querySelector('#f-proof_file').validationMessage")
+    assert page.locator("[data-verdict]").count() == 0, "it was not sent"
+    auditor.go("/audit")
+    newer = saved(page, "#keep-checkpoint", tmp_path)
+    auditor.go("/verify")
+    for name, file in (("old", kept), ("new", newer)):
+        page.fill(f"#f-{name}", file.read_text().splitlines()[1])
+    grown = saved(page, "form[action$='/audit/consistency'] button", tmp_path)
+    words = ("consistency", kept, newer, "--keys", keys)
+    assert (check(verifier, *words), check(verifier, *words, "--proof", grown)) == (3, 0)
+
     auditor.go("/audit")
     page.click("form[action$='/audit/verify'] button")
     until(lambda: "entries are as they were sealed" in page.inner_text("#job"), 60, "the verification to end")

@@ -31,6 +31,9 @@ TWINS = {
     "page-audit-retention-new": {("audit-retentions", "POST")},
     "page-audit-retention-approve": {("approval-approve", "POST")},
     "page-audit-retention-deny": {("approval-deny", "POST")},
+    "page-audit-log-new": {("audit-epochs", "POST")},
+    "page-audit-log-approve": {("approval-approve", "POST")},
+    "page-audit-log-deny": {("approval-deny", "POST")},
     "page-plan-confirm": {DELETIONS, SUBJECT},
     "page-plan-retire": {DELETIONS, ("epoch-retire", "POST")},
     "page-operation-stop": {("operation-stop", "POST")},
@@ -39,9 +42,9 @@ TWINS = {
     "page-hold-new": {("holds", "POST")},
     "page-hold-release": {("hold-release", "POST")},
 }
-NO_PAGE = {("nodes-api", "POST"), ("audit-epochs", "POST"), ("deny-window", "DELETE")}
-"""Nodes are made by programs, or on the server (`manage.py node_create`); that a log ends and that a window goes is
-asked by REST or `kvc`."""
+NO_PAGE = {("nodes-api", "POST"), ("deny-window", "DELETE")}
+"""Nodes are made by programs, or on the server (`manage.py node_create`); that a window goes is asked by REST or
+`kvc`."""
 OWN_ACCOUNT = "account:manage"
 """Pages of one's own account have no API: it is for people in browsers alone."""
 

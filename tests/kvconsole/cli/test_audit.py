@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 import pytest
 
 from audit import work
+from kvconsole.infra.sql import connect
 from tenants import services
 from tests.audit.conftest import sealed as sealed
 from tests.audit.test_selectors import told
+from tests.frontend import plant_audit
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
 
@@ -60,3 +62,34 @@ def test_webhooks(kvc, staff, settings):
     assert kvc("webhooks", "list", token=staff)[1].count("hooks.example.com") == 1
     assert kvc("webhooks", "remove", made["id"], token=staff)[0] == 0
     assert kvc("webhooks", "show", made["id"], token=staff)[0] == 1
+
+
+def test_findings_logs_retention_and_growth(kvc, auditor, sealed, tmp_path):
+    told(3)
+    size = sealed()
+    files = {name: tmp_path / f"{name}.txt" for name in ("old", "new", "keys", "proof")}
+    files["old"].write_text(kvc("audit", "checkpoint", "--note", token=auditor)[1])
+    files["keys"].write_text(kvc("audit", "checkpoint", "--keys", token=auditor)[1])
+    told(2)
+    sealed()
+    files["new"].write_text(kvc("audit", "checkpoint", "--note", token=auditor)[1])
+    files["proof"].write_text(kvc("audit", "consistency", str(size), token=auditor)[1])
+    words = [str(files[name]) for name in ("old", "new")]
+    code, out, error = kvc(
+        "verify", "consistency", *words, "--proof", str(files["proof"]), "--keys", str(files["keys"])
+    )
+    assert (code, "VALID" in out) == (0, True), error
+    with connect("migrate") as cx:
+        plant_audit.finding(cx)
+    (found,) = json.loads(kvc("--json", "audit", "findings", "--state", "open", token=auditor)[1])
+    assert kvc("audit", "finding", str(found["id"]), token=auditor)[1].startswith("id ")
+    assert kvc("audit", "finding", "0", token=auditor)[0] == 1
+    operator = services.token_issue("service", roles=["operator"], scopes=["audit:read", "audit:destroy"])[1]
+    code, out, error = kvc("--json", "audit", "end-log", "--reason", "restore", token=operator)
+    assert code == 0, error
+    assert kvc("audit", "order", json.loads(out)["id"], token=operator)[0] == 1, "nobody approved it"
+    table = kvc("audit", "logs", token=operator)[1]
+    assert table.startswith("NUMBER")
+    assert json.loads(out)["id"] in table
+    assert kvc("audit", "retire", "2023-01", "--class", "1", "--validate-only", token=operator)[0] == 0
+    assert kvc("audit", "retentions", token=operator)[1].count("\n") == 1

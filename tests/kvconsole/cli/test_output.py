@@ -8,7 +8,9 @@ from kvconsole.cli import output
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (None, "–"), (True, "yes"), (False, "no"), (7, "7"), (["a", 1], "a, 1"), ({"a": [1]}, '{"a":[1]}'),
+        (None, "–"), (True, "yes"), (False, "no"), (7, "7"), (["a", 1], "a, 1"),
+        ({"kind": "node", "id": "x"}, "node x"), ({"kind": "nobody", "roles": [], "ref": "00"}, "nobody 00"),
+        ({"a": [1]}, '{"a":[1]}'),
         ("a\x1b[2Jb\n", "a\\x1b[2Jb\\n"), ("\u202e", "\\u202e"), ("汉", "汉"),
     ],
 )  # fmt: skip

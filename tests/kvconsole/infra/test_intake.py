@@ -158,6 +158,15 @@ def test_who_is_refused_while_sending_sees_the_answer(small):
         assert line.recv(1) == b""
 
 
+def test_people_get_a_page_and_not_json(small):
+    _, _, port, _ = small
+    with dial(port) as line:
+        line.sendall(head(f"Content-Length: {64 * KIB + 1}", "Accept: text/html,*/*;q=0.8"))
+        status, fields, body = answer_of(line)
+    assert (status, fields["content-type"]) == (413, "text/html; charset=utf-8")
+    assert body.decode().count('href="/docs/problems/body-too-large"') == 2
+
+
 def test_chunks_are_counted_and_cut(small, monkeypatch):
     monkeypatch.setattr(intake, "LINGER_SECONDS", 0.3)
     guard, app, port, told = small
