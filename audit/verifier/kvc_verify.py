@@ -699,7 +699,7 @@ def check_consistency(options: argparse.Namespace, trust: Trust) -> None:  # the
 FLAGS = re.findall(r"\w+", "HELD NODE_UNREACHABLE GAP_UNRESOLVED LEASED BACKUP_UNTIL ENGINE_CANNOT SALT_NOT_HONOURED"
                    " WEAK_HASH BYPASS_POSSIBLE KEY_MEDIUM_UNSANITISED EMULATED SELF_ATTESTED FORCED CONTRADICTED")
 REMARKS, SAFE = {"SELF_ATTESTED", "EMULATED", "BACKUP_UNTIL", "KEY_MEDIUM_UNSANITISED"}, {"memory", "tpm", "kms"}
-WEAK_FIRST = "none delete unlink key_destroy memset list probe readback".split()
+WEAK_FIRST = ["none", "delete", "unlink", "key_destroy", "memset", "list", "probe", "readback"]
 Graded = namedtuple("Graded", "cls flags absent")
 def canonical(value: Any) -> str:  # the one way to write it: RFC 8785
     if isinstance(value, dict):
