@@ -118,6 +118,7 @@ RAIL = (
         "e",
         frozenset({"page-epochs", "page-rollout"}),
     ),
+    Entry("observe", "page-portal", "tenant", pgettext_lazy("page", "My cache"), "h", frozenset({"page-portal"})),
     Entry("act", "page-operations", "ops", pgettext_lazy("page", "Operations"), "d", OPERATIONS),
     Entry("act", "page-approvals", "inbox", pgettext_lazy("page", "Approvals"), "i", APPROVALS),
     Entry(
@@ -128,7 +129,6 @@ RAIL = (
         "n",
         frozenset({"page-tenants", "page-tenant", "page-tenant-new", "page-tenant-change", "page-tenant-quotas"}),
     ),
-    Entry("govern", "page-portal", "tenant", pgettext_lazy("page", "My cache"), "h", frozenset({"page-portal"})),
     Entry("govern", "page-audit", "audit", pgettext_lazy("page", "Audit"), "u", AUDIT, ("page-audit-retention",)),
     Entry("system", "page-verify", "ok", pgettext_lazy("page", "Verify"), "v", frozenset({"page-verify"})),
     Entry(

@@ -18,6 +18,7 @@ PARTS = ("web", "worker", "signer", "sequencer", "ingest", "n1", "n2", "valkey",
 SEED = 20261130
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(0, 23, 2))
@@ -48,6 +49,7 @@ def said(file):
     return body["flags"], body["exceptions"], tiers
 
 
+@pytest.mark.slow
 @pytest.mark.walk
 @pytest.mark.timeout(3600)
 def test_whoever_is_killed_a_deletion_ends_in_the_same_certificate(doomed):
