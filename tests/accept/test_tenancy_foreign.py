@@ -41,7 +41,7 @@ ALPHA, RUNS = 0.01, 3
 BY_ROLE = (401, 403, 405)
 TENANTS = frozenset({"tenant-admin", "tenant-member", "gateway", "node", ANY})
 SCOPES = ("*:read", "*:write", "people:manage", "people:destroy", "tokens:manage", "nodes:manage",
-          "share-groups:destroy", "audit:export")  # fmt: skip
+          "share-groups:destroy", "audit:export", "deletions:destroy", "deny-windows:destroy")  # fmt: skip
 
 
 class Asker:
