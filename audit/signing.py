@@ -8,6 +8,7 @@ import base64
 import contextlib
 import ipaddress
 import socket
+import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -273,7 +274,14 @@ def _refused(answer: httpx.Response) -> NotAnswered:
 
 def _client(url: str, seconds: float) -> httpx.Client:
     """For one request. Certificates are read only where there is one to check."""
-    return httpx.Client(timeout=seconds, follow_redirects=False, trust_env=False, verify=url.startswith("https:"))
+    checked = url.startswith("https:") or _plain()
+    return httpx.Client(timeout=seconds, follow_redirects=False, trust_env=False, verify=checked)
+
+
+@lru_cache(maxsize=1)
+def _plain() -> ssl.SSLContext:
+    """For calls without TLS: an HTTP client wants one in any case, and would make its own each time."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _b64(data: bytes) -> str:

@@ -141,12 +141,18 @@ def _tls() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
+@lru_cache(maxsize=1)
+def _plain() -> ssl.SSLContext:
+    """For calls without TLS: an HTTP client wants one in any case, and would make its own each time."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
 def _post(target: Target, body: bytes, most: int) -> bytes | UnderWay | NotAnswered:
     """The body of a 200, read to `most` bytes and for `SECONDS` in all."""
     deadline = time.monotonic() + SECONDS
     headers = {"Host": target.authority, "Content-Type": "application/json"}
     extensions = {"sni_hostname": target.host}
-    checked: ssl.SSLContext | bool = _tls() if target.url.startswith("https:") else False
+    checked = _tls() if target.url.startswith("https:") else _plain()
     try:
         with (
             httpx.Client(timeout=SECONDS, follow_redirects=False, trust_env=False, verify=checked) as client,

@@ -25,7 +25,8 @@ MOVERS = ("operator", "destructive-operator")
 KEEPERS = ("operator", "destructive-operator", "tenant-admin")
 READERS = ("viewer", "operator", "destructive-operator", "approver", "auditor", "tenant-admin", "tenant-member")
 MOVING = ("nothing-selected", "no-route", "audit-unavailable")
-NAMESPACE = OpenApiParameter("namespace", UUID, description="Only of this namespace")
+NAMESPACE = OpenApiParameter("namespace", str, description="Only of this namespace: its id or digest")
+DIGEST_CHARS = 64
 LISTED = Rows(Pin.objects.filter, key=("id",), columns=("id",), newest=True)
 
 
@@ -76,9 +77,9 @@ class Pins(APIView):
             found = Pin.objects.in_bulk([row.id for row in rows])
             return [found[row.id] for row in rows if row.id in found]
 
-        asked = _uuid(request.query_params.get("namespace", ""))
-        filters = {"namespace": asked} if asked else {}
-        return page_of(LISTED, request, name=f"pins.{asked or ''}", filters=filters, views=whole, item=pin_view)
+        asked = request.query_params.get("namespace", "").lower()
+        filters = _of_namespace(asked) if asked else {}
+        return page_of(LISTED, request, name=f"pins.{asked}", filters=filters, views=whole, item=pin_view)
 
     @call("pins_create", body=forms.PinIn, answer=forms.PinOut, status=201, refusals=("pins-too-many", "not-found"))
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
@@ -105,9 +106,9 @@ class PinDetail(APIView):
         return Response(status=204)
 
 
-def _uuid(text: str) -> UUID | None:
+def _of_namespace(text: str) -> dict[str, UUID | bytes]:
     try:
-        return UUID(text) if text else None
+        return {"digest": bytes.fromhex(text)} if len(text) == DIGEST_CHARS else {"namespace": UUID(text)}
     except ValueError:
         errors = [{"pointer": "/namespace", "code": "invalid", "detail": text[:63]}]
         raise Problem("validation-failed", errors=errors) from None

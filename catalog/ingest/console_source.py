@@ -166,8 +166,20 @@ class PurgeBook:
         at = self.stale.get((purge.source, purge.tier, digest))
         return at is not None and at[:2] == (purge.boot, purge.stream) and at[2] > purge.seq
 
+    def left(
+        self, held: Iterable[tuple[int, int]], keyspaces: Mapping[int, Keyspace], known: Mapping[bytes, Any]
+    ) -> None:
+        """Of these (keyspace, owner), what is fenced is taken out like what is purged, as soon as nobody holds it.
+
+        Nodes mostly tell that they dropped it before their receipts are read; then nothing is left to purge.
+        """
+        for keyspace in {keyspace for keyspace, _ in held}:
+            row = keyspaces[keyspace]
+            if (namespace := known.get(row.digest)) is not None and row.generation < namespace.min_gen:
+                self.cleared.add(keyspace)
+
     def vacated(self, memory: Memory) -> tuple[int, ...]:
-        """Keyspaces that were purged and that nobody holds any more: their rows go in one delete."""
+        """Keyspaces that were purged or fenced and that nobody holds any more: their rows go in one delete."""
         held: Collection[dict[int, list[int]]] = memory.holding.values()
         return tuple(ks for ks in self.cleared if not any(by_ks.get(ks, (0,))[0] for by_ks in held))
 

@@ -356,6 +356,7 @@ class Folder:
         if extras or batch.touched:  # what is only counted does not make a commit by itself
             extras += self.days.rows(batch.when)
         if batch.touched or extras:
+            self.purges.left(batch.touched.held, self.memory.keyspaces, self.registry.known)
             vacated = self.purges.vacated(self.memory)
             batch.prepared = self.store.prepare(batch.touched, extras, batch.now, vacated=vacated)
         self.pictures.committed()  # if the write fails, this memory and these pictures are dropped together

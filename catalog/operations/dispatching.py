@@ -5,6 +5,7 @@ transaction is open while nodes are asked, and threads that ask touch no databas
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -146,7 +147,7 @@ def _send(seen: Seen, leased: Sequence[tuple[StepWish, int, int]]) -> list[_Sent
     )
     proofs = _proofs(seen, None) if any(wish.kind in DESTROYS for wish, _, _ in leased) else None
     found: list[_Sent] = []
-    left, reach = list(leased), _Reach(seen)
+    left, reach = in_turn(seen, leased), _Reach(seen)
     with ThreadPoolExecutor(min(MOST_THREADS, len(leased)), "order") as pool:
         for _ in range(STALE_TRIES):
             answers = list(pool.map(_asking(seen, nodes, proofs, probes, reach), [wish for wish, _, _ in left]))
@@ -158,6 +159,17 @@ def _send(seen: Seen, leased: Sequence[tuple[StepWish, int, int]]) -> list[_Sent
                 return found
             proofs = _proofs(seen, max(answer.size or 0 for answer in stale))
     return found + [_Sent(*lease, NotAnswered("stale-size")) for lease in left]
+
+
+def in_turn(seen: Seen, leased: Sequence[tuple[StepWish, int, int]]) -> list[tuple[StepWish, int, int]]:
+    """Every node has its first step before any has its second: a node takes its time for each."""
+    had: Counter[UUID] = Counter()
+    turns = []
+    for one in leased:
+        node = node_of(seen, one[0])
+        turns.append(had[node])
+        had[node] += 1
+    return [one for _, one in sorted(zip(turns, leased, strict=True), key=lambda pair: pair[0])]
 
 
 def _asking(

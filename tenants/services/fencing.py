@@ -1,11 +1,14 @@
 """Decides how many namespaces are fenced at once, for good, and how the keys of what is fenced end.
 
 Called by the catalog's operations, in the transaction that records why. One statement each, whatever their number: the
-fence of a tenant is as durable, and nearly as quick, as that of one namespace.
+fence of a tenant is as durable, and nearly as quick, as that of one namespace. The keys of the next generations are
+made durable beside that, several at a time, and are there before the commit.
 """
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -23,6 +26,8 @@ from kvcore.keys import GENERATION_CLOSED
 from tenants.models import Epoch, Model, Namespace
 from tenants.services import resolved
 from tenants.services.replaying import fences_mark
+
+KEYS_AT_ONCE = 8
 
 
 class Fenced(NamedTuple):
@@ -50,22 +55,32 @@ def namespaces_fence(
     if not namespaces:
         return []
     queries, ids = named("tenants", "operations.sql"), sorted(namespaces)
-    with transaction.atomic(using=plane()), connections[plane()].cursor() as cursor:
+    with (
+        transaction.atomic(using=plane()),
+        connections[plane()].cursor() as cursor,
+        ThreadPoolExecutor(KEYS_AT_ONCE, "keys") as makers,
+    ):
         cursor.execute(queries["namespaces_close" if close else "namespaces_fence"], (GENERATION_CLOSED, ids))
         rows = [(row[0], row[1], bytes(row[2]), row[3], row[4]) for row in cursor.fetchall()]
-        for _, _, digest, generation, min_gen in rows:
-            if min_gen < GENERATION_CLOSED:
-                keystore().ensure(namespace_name(digest, generation))
+        making = _keys_ensure(makers, ((r[2], r[3]) for r in rows if r[4] < GENERATION_CLOSED))
         columns = ([r[1] for r in rows], [r[0] for r in rows], [r[2] for r in rows], [r[4] for r in rows])
         cursor.execute(queries["fences_raise"], (now, *columns))
-        seqs = {bytes(digest): seq for digest, seq in cursor.fetchall()}
-        fenced = [Fenced(ns, tenant, digest, min_gen, seqs[digest]) for ns, tenant, digest, _, min_gen in rows]
+        raised = {bytes(digest): (seq, name) for digest, seq, name in cursor.fetchall()}
+        fenced = [Fenced(ns, tenant, digest, min_gen, raised[digest][0]) for ns, tenant, digest, _, min_gen in rows]
         _record(fenced, reason, actor)
-        latest = max(seqs.values(), default=0)
+        for one in making:
+            one.result()
+        latest, name = max(raised.values(), default=(0, ""))
         nudge.on_commit(nudge.FENCES, latest, using=plane())
-        transaction.on_commit(lambda: fences_mark(latest), using=plane(), robust=True)
+        transaction.on_commit(lambda: fences_mark(latest, name), using=plane(), robust=True)
         transaction.on_commit(lambda: resolved.forget(), using=plane(), robust=True)
     return fenced
+
+
+def _keys_ensure(makers: ThreadPoolExecutor, generations: Iterable[tuple[bytes, int]]) -> list[Future[bytes]]:
+    """The keys of these (digest, generation) are being made, as the caller would make them: a rehearsal makes none."""
+    store = keystore()
+    return [makers.submit(copy_context().run, store.ensure, namespace_name(*one)) for one in generations]
 
 
 def _record(fenced: Sequence[Fenced], reason: str, actor: Principal | None) -> None:

@@ -79,7 +79,7 @@ def fences_replay(*, seen: Mapping[bytes, int], actor: Principal, now: datetime)
                 keystore().ensure(namespace_name(digest, generation))
         columns = ([r[1] for r in rows], [r[0] for r in rows], [r[2] for r in rows], [r[4] for r in rows])
         cursor.execute(queries["fences_raise"], (now, *columns))
-        latest = max((seq for _, seq in cursor.fetchall()), default=0)
+        latest = max((row[1] for row in cursor.fetchall()), default=0)
         record(
             event_type="fences.replayed",
             outcome="success",
@@ -119,10 +119,16 @@ def fences_compared(
     whole.forget()
 
 
-def fences_mark(seq: int) -> None:
-    """The key store remembers the newest fence, so that a database without it is known to be an older one."""
-    with connections[FLEET_PLANE].cursor() as cursor:
-        cursor.execute(named("tenants", "operations.sql")["fence_name"], (seq,))
-        row = cursor.fetchone()
-    if row is not None:
-        keystore().mark_fence(seq, row[0])
+def fences_mark(seq: int, name: str = "") -> None:
+    """The key store remembers the newest fence, so that a database without it is known to be an older one.
+
+    `name`: of the fence, where the caller knows it; else it is read.
+    """
+    if not name:
+        with connections[FLEET_PLANE].cursor() as cursor:
+            cursor.execute(named("tenants", "operations.sql")["fence_name"], (seq,))
+            row = cursor.fetchone()
+        if row is None:
+            return
+        name = row[0]
+    keystore().mark_fence(seq, name)

@@ -14,12 +14,13 @@ UPDATE tenants_namespace SET min_gen = c.closed, state = 'closed'
  WHERE id = ANY(%s::uuid[]) RETURNING id, tenant_id, digest, generation, min_gen
 
 -- name: fences_raise
--- Entries of the fence log; its trigger gives the numbers.
+-- Entries of the fence log; its trigger gives the numbers. The name is as in `fence_name`.
 INSERT INTO tenants_fenceentry (seq, tenant_id, namespace_id, digest, min_gen, at, share_group)
 SELECT 0, x.tenant, x.namespace, x.digest, x.gen, %s, n.share_group
   FROM unnest(%s::uuid[], %s::uuid[], %s::bytea[], %s::bigint[]) AS x (tenant, namespace, digest, gen)
   LEFT JOIN tenants_namespace n ON n.id = x.namespace
-RETURNING digest, seq
+RETURNING digest, seq,
+          encode(sha256(digest || convert_to(min_gen || '/' || extract(epoch FROM at), 'UTF8')), 'hex')
 
 -- name: gateways_waiting
 -- Gateways that hold the key of a fenced generation and have not said that they applied the fence. Index: namespace.

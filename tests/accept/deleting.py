@@ -85,9 +85,9 @@ class Fleet:
 
     # --- deletions ---
 
-    def plan(self, caller: Caller, **selector: Any) -> dict[str, Any]:
+    def plan(self, caller: Caller, *, options: dict[str, Any] | None = None, **selector: Any) -> dict[str, Any]:
         """A frozen plan."""
-        return dict(caller.post("/deletion-plans", {"selector": selector}))
+        return dict(caller.post("/deletion-plans", {"selector": selector, **({"options": options} if options else {})}))
 
     def start(self, caller: Caller, plan: dict[str, Any], **more: Any) -> httpx.Response:
         """The answer to a request for this plan, with everything that its risk asks of the requester."""
@@ -95,10 +95,10 @@ class Fleet:
                 "confirm_phrase": plan["confirm_phrase"], **more}  # fmt: skip
         return caller("POST", "/deletions", body, **{"Idempotency-Key": str(uuid.uuid4())})
 
-    def delete(self, **selector: Any) -> str:
+    def delete(self, *, options: dict[str, Any] | None = None, **selector: Any) -> str:
         """The operation that deletes what this selects; a second person agrees where the risk asks for one."""
         destroyer = self.people.browser("destroyer")
-        answer = self.start(destroyer, self.plan(destroyer, **selector))
+        answer = self.start(destroyer, self.plan(destroyer, options=options, **selector))
         assert answer.status_code == 202, answer.text
         found = answer.json()
         if found["state"] == "awaiting_approval":

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from tests.accept.fleet import say
 from tests.catalog.ingest.conftest import planted, rig
 from tests.routing.moving import Mover
 from tests.routing.test_replica import hand
@@ -15,4 +16,5 @@ MOVES = 10_000 if os.environ.get("KVC_ACCEPT", "") == "full" else 500
 
 def test_ten_thousand_moves_under_four_readers(planted, rig, hand):
     looks = Mover(planted, rig, nodes=4, blocks=120, seed=7).run(MOVES, hand)
+    say("operations-moves", moves=MOVES, readers=len(looks), looks=sum(looks), both_or_neither=0)
     assert min(looks) > MOVES // 20

@@ -25,7 +25,9 @@ def test_pins_are_made_listed_and_taken_away_each_tenant_its_own(caller):  # noq
     assert [one["id"] for one in admin.get("/pins").json()["items"]] == [pin.json()["id"]]
     assert {one["id"] for one in fleet.get("/pins").json()["items"]} == {pin.json()["id"], theirs["id"]}
     assert [one["id"] for one in fleet.get(f"/pins?namespace={foreign.id}").json()["items"]] == [theirs["id"]]
-    assert fleet.get("/pins?namespace=x").status_code == 400
+    assert [one["id"] for one in fleet.get(f"/pins?namespace={theirs['digest']}").json()["items"]] == [theirs["id"]]
+    assert fleet.get(f"/pins?namespace={'0' * 64}").json()["items"] == []
+    assert [fleet.get(f"/pins?namespace={wrong}").status_code for wrong in ("x", "z" * 64)] == [400, 400]
     for id_ in (theirs["id"], uuid.uuid4()):
         assert admin.get(f"/pins/{id_}").status_code == 404
         assert admin("DELETE", f"/pins/{id_}").status_code == 404

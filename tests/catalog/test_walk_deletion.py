@@ -1,8 +1,9 @@
-"""Real processes and real agents, no broker's worker: a deletion is fenced at once, erased, verified and certified; one
-whose node is off stays open and names it, and is completed after its return."""
+"""Real processes and real agents, no broker's worker: a deletion is fenced at once, erased, verified and certified.
+
+Of a namespace and of a part of one; what becomes of it where a node is off: `tests/accept/test_operations_return.py`.
+"""
 
 import json
-import subprocess
 import time
 import uuid
 
@@ -67,30 +68,6 @@ def until(check, what, seconds=90.0):
     return got
 
 
-FIRST_KEYS = """SELECT DISTINCT ON (k.digest) k.digest, substr(g.keys, 1, 16)
-  FROM catalog_keyspace k JOIN catalog_segment g ON g.keyspace = k.id ORDER BY k.digest, g.id"""
-
-
-class Dump:
-    """What `pg_dump` made of the database, and the way back."""
-
-    def __init__(self, database, path):
-        self.database, self.path = database, path
-        self._run("pg_dump", "--format=custom", f"--file={path}", database.dsn("superuser"))
-
-    def _run(self, program, *arguments):
-        binary = self.database.postgres._bin(program)
-        done = subprocess.run([binary, *arguments], capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr[-3000:]
-
-    def restore(self):
-        name = self.database.name
-        with psycopg.connect(self.database.postgres.superuser_dsn(), autocommit=True) as cx:
-            cx.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-            cx.execute(f'CREATE DATABASE "{name}" OWNER kv_owner')
-        self._run("pg_restore", "--exit-on-error", f"--dbname={self.database.dsn('superuser')}", str(self.path))
-
-
 class Api:
     """What a service of the fleet may call."""
 
@@ -108,15 +85,6 @@ class Api:
         assert answer.status_code < 300, answer.text
         return answer.json()
 
-    def lookups(self, keys):
-        """Digest → status and whether anybody is said to hold the first block of the generation that was there."""
-        found = {}
-        for digest, key in keys.items():
-            body = {"namespace": digest.hex(), "generation": 1, "keys": [key.ljust(32, b"\0").hex()]}
-            answer = self.http.post(self.url + "/prefixes:lookup", json=body)
-            found[digest] = answer.status_code, bool(answer.json().get("runs"))
-        return found
-
     def delete(self, *, options=None, **selector):
         """The operation that deletes what this selects."""
         plan = self.post("/deletion-plans", {"selector": selector, **({"options": options} if options else {})})
@@ -130,7 +98,7 @@ def facts(found):
     return {one["type"]: one["status"] for one in found["conditions"]}
 
 
-def test_deletions_end_in_certificates_also_when_a_node_was_off(console, fresh_database):
+def test_deletions_of_a_namespace_and_of_a_part_end_in_certificates(console, fresh_database):
     console.start("web", "ingest", "signer", "sequencer")
     console.seed()
     console.nodes("n1", "n2", tiers=("hbm=1MiB", "dram=1MiB", "ssd=4MiB"))
@@ -148,12 +116,8 @@ def test_deletions_end_in_certificates_also_when_a_node_was_off(console, fresh_d
             return cx.execute(query, (ns,)).fetchone()[0]
 
         until(lambda: held("first") and held("second") and held("bulk") > 400, "blocks are in the catalog")
-        keys = until(lambda: len(rows := cx.execute(FIRST_KEYS).fetchall()) == 3 and rows, "rows are behind")
-        yesterday = Dump(fresh_database, console.state / "yesterday.dump")
         _all_there(api, held)
         _a_part(api, held, cx)
-        _one_off(console, api, held, made)
-    _restored(console, api, yesterday, {bytes(digest): bytes(key) for digest, key in keys}, made)
 
 
 def _a_part(api, held, cx):
@@ -206,53 +170,3 @@ def _all_there(api, held):
     assert (verdict["valid"], verdict["operation"]) == (True, operation), verdict
     file["body"]["class"] += 1
     assert not api.post("/certificates:verify", {"certificate": file})["valid"]
-
-
-def _one_off(console, api, held, made):
-    console.kill("n2")
-    _, operation = api.delete(tenant="walk", label="second")
-    until(lambda: facts(api.get(f"/operations/{operation}"))["NodesReachable"] == "false", "n2 is missed", 20)
-
-    def waits_for_the_other():
-        found = api.get(f"/operations/{operation}")
-        here = {cell["state"] for cell in found["progress"]["cells"] if cell["node"] == "n1"}
-        return here == {"verified"} and found
-
-    found = until(waits_for_the_other, lambda: json.dumps(api.get(f"/operations/{operation}"), indent=1))
-    assert found["done"] is False
-    assert "n2" in next(one["message"] for one in found["conditions"] if one["type"] == "NodesReachable")
-    assert {cell["state"] for cell in found["progress"]["cells"] if cell["node"] == "n2"} == {"silent"}
-    console.start("n2")
-    found = until(
-        lambda: (now := api.get(f"/operations/{operation}"))["done"] and now,
-        lambda: json.dumps(api.get(f"/operations/{operation}"), indent=1),
-        60,
-    )
-    assert found["state"] == "completed", json.dumps(found, indent=1)
-    assert held("second") == 0
-    assert held("bulk") > 0
-
-
-def _restored(console, api, yesterday, keys, made):
-    """Yesterday's dump believes in what was deleted, and nobody hears of it: not before the first answer, nor after."""
-    gone = {bytes.fromhex(place["ns"]) for place in made["places"] if place["label"] != "bulk"}
-    assert len(gone) == 2
-    assert gone <= keys.keys()
-    for name in ("web", "ingest", "sequencer", "n2"):
-        console.kill(name)
-    yesterday.restore()
-    console.site.extra["KVC_FENCES_COMPARED"] = "on"
-    stands = "SELECT count(*) FROM tenants_namespace WHERE digest = ANY(%s) AND min_gen = %s"
-    with psycopg.connect(yesterday.database.dsn("superuser"), autocommit=True) as cx:
-        assert cx.execute(stands, (list(gone), 1)).fetchone()[0] == 2  # fenced by nobody, and believed to be there
-        console.start("web", "sequencer", "ingest")
-        seen = [api.lookups(keys)]
-        until(lambda: cx.execute("SELECT behind FROM tenants_fencelife").fetchone(), "a restore is noticed", 30)
-        until(lambda: cx.execute(stands, (list(gone), 2)).fetchone()[0] == 2, "the key store knows the fences", 30)
-        seen.append(api.lookups(keys))
-        assert all(status == 503 for one in seen for status, _ in one.values()), seen  # the journal of n2 may know more
-        console.start("n2")
-        until(lambda: seen.append(api.lookups(keys)) or seen[-1][min(gone)][0] == 200, "the fences are whole", 60)
-        assert cx.execute("SELECT whole, jsonb_array_length(answered) FROM tenants_fencelife").fetchone() == (True, 2)
-    until(lambda: seen.append(api.lookups(keys)) or any(f for d, (_, f) in seen[-1].items() if d not in gone), seen, 60)
-    assert not any(found for one in seen for digest, (_, found) in one.items() if digest in gone)

@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import threading
+import time
 from contextlib import asynccontextmanager
 
 import pytest
@@ -14,7 +15,7 @@ from nodeagent.agent import client
 from nodeagent.config import Ingest
 from nodeagent.keys import KeyRing
 from nodeagent.outbox import Outbox
-from nodeagent.sender import Sender, _base
+from nodeagent.sender import BEAT_SECONDS, Sender, _base
 from tests.nodeagent.farside import FarSide
 
 NS = bytes(range(32))
@@ -100,6 +101,21 @@ def test_frames_arrive_and_quiet_sources_beat(far, source):
             await until(lambda: sender.counts["heartbeat"] >= 2)
             (place,) = far.beats[-1].sources
             assert (place.source, place.seq, place.stream) == ("s", 1, source.box.stream)
+
+    run(go())
+
+
+def test_nothing_is_heard_of_later_than_a_heartbeat_after_its_last_frame(far, source):
+    """Fences come with answers: a frame between two heartbeats must not cost the second one."""
+
+    async def go():
+        async with sending(far, source.box) as sender:
+            await until(lambda: sender.counts["heartbeat"] >= 1)
+            source.add()
+            await until(lambda: source.box.idle)
+            began, beats = time.monotonic(), sender.counts["heartbeat"]
+            await until(lambda: sender.counts["heartbeat"] > beats)
+            assert time.monotonic() - began < BEAT_SECONDS * 1.5
 
     run(go())
 

@@ -4,8 +4,8 @@ import uuid
 
 import pytest
 
-from kvcore.events import Refused
-from tests.catalog.ingest.rig import Sim, add
+from kvcore.events import Drop, Refused
+from tests.catalog.ingest.rig import Sim, add, keys, plant_namespace
 
 
 def test_a_silent_node_is_lost_and_lists_when_it_returns(rig, sim, ns):
@@ -153,6 +153,36 @@ def test_what_a_receipt_covers_leaves_and_whole_namespaces_leave_in_one_delete(r
     assert (rows_of(rig, "segment"), rows_of(rig, "placement"), rows_of(rig, "holding")) == (0, 0, 0)
 
 
+def gone(ns, *numbers, tier="hbm"):
+    return Drop(ns=ns, gen=1, keys=keys(*numbers), tier=tier, reason="delete")
+
+
+def raise_fence(planted, ns):
+    planted.execute("UPDATE tenants_namespace SET generation = 2, min_gen = 2 WHERE digest = %s", (ns,))
+    planted.execute(
+        "INSERT INTO tenants_fenceentry (seq, tenant_id, namespace_id, digest, min_gen, at)"
+        " SELECT 1, tenant_id, id, digest, 2, now() FROM tenants_namespace WHERE digest = %s",
+        (ns,),
+    )
+
+
+def test_rows_of_what_was_fenced_leave_with_the_last_drop_and_no_receipt(rig, sim, ns, planted):
+    """Nodes mostly tell that they dropped it before their receipts are read."""
+    other = plant_namespace(planted, "other")
+    rig.send(sim.node, sim.frame(add(ns, *range(300)), add(ns, 1, tier="dram"), add(other, 1)))
+    rig.writer.store.commit(rig.folder.memory.apply([]), flush=True)
+    before = rows_of(rig, "segment")
+    raise_fence(planted, ns)
+    rig.send(sim.node, sim.frame(gone(ns, *range(300))), step=0.2)
+    assert rows_of(rig, "segment") == before, "another owner keeps its own"
+    rig.send(sim.node, sim.frame(gone(ns, 1, tier="dram"), gone(other, 1)))
+    left = rig.rows("SELECT k.digest FROM catalog_segment g JOIN catalog_keyspace k ON k.id = g.keyspace")
+    assert left == [(other,)], "what is not fenced may be asked for again"
+    assert {owner for (owner,) in rig.rows("SELECT keyspace FROM catalog_placement")} == {
+        keyspace for (keyspace,) in rig.rows("SELECT id FROM catalog_keyspace WHERE digest = %s", other)
+    }
+
+
 def test_a_receipt_that_overtook_its_stream_waits_for_it(rig, sim, ns, planted):
     rig.send(sim.node, sim.frame(add(ns, 1)))
     later = sim.frame(add(ns, 2))
@@ -180,12 +210,7 @@ def test_what_was_told_behind_the_position_is_not_covered(rig, sim, ns, planted)
 def test_a_late_receipt_does_not_cover_what_is_known_to_have_come_back(rig, sim, ns, planted):
     rig.send(sim.node, sim.frame(add(ns, 1)))
     at = sim.seq
-    planted.execute("UPDATE tenants_namespace SET generation = 2, min_gen = 2 WHERE digest = %s", (ns,))
-    planted.execute(
-        "INSERT INTO tenants_fenceentry (seq, tenant_id, namespace_id, digest, min_gen, at)"
-        " SELECT 1, tenant_id, id, digest, 2, now() FROM tenants_namespace WHERE digest = %s",
-        (ns,),
-    )
+    raise_fence(planted, ns)
     rig.folder.registry.dirty = True
     rig.send(sim.node, sim.frame(add(ns, 2)), step=1.0)  # of the fenced generation
     step = plant_purge(planted, sim, ns, seq=at)

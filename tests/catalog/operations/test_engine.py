@@ -14,9 +14,13 @@ from audit.registry import TYPES
 from catalog.models import Operation, Step
 from catalog.operation_orders import operation_change
 from catalog.operation_views import operation_view
+from catalog.operations.dispatching import in_turn
 from catalog.operations.engine import operations_due, reconcile
+from catalog.operations.observing import observe
+from catalog.operations.probing import node_of
 from catalog.operations.supplements import supplements_due
 from kvconsole.infra.keystore import keystore, namespace_name
+from kvcore.plan_steps import steps
 from tests.catalog.operations.world import asked, person
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
@@ -97,6 +101,19 @@ def test_the_order_goes_out_only_under_its_checkpoint(world, two, monkeypatch):
     Operation.objects.filter(id=operation.id).update(due_at=datetime.now(UTC))
     reconcile(operation_id=operation.id, holder="test")
     assert "erase" in {c.kind for c in first.orders}
+
+
+def test_every_node_has_its_first_command_before_any_has_its_second(world, two):
+    _, first, second = two
+    operation = asked(world)
+    world.acknowledged()
+    world.sealed()
+    seen = observe(operation, now=datetime.now(UTC))
+    wishes = [wish for wish in steps(seen.intent, seen.observed) if wish.kind == "erase"]
+    leased = sorted(((wish, 1, 1) for wish in wishes), key=lambda one: str(node_of(seen, one[0])))
+    sent = [str(node_of(seen, wish)) for wish, _, _ in in_turn(seen, leased)]
+    assert len(sent) == len(wishes) == 4
+    assert set(sent[:2]) == set(sent[2:]) == {first.node, second.node}
 
 
 def test_a_node_that_is_off_keeps_the_operation_open_and_is_named(world, two):

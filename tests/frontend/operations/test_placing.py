@@ -1,55 +1,40 @@
-"""Pins and migrations from their pages, over the real services."""
+"""What is typed for pins and migrations, before a service is asked."""
+
+from datetime import UTC, datetime
 
 import pytest
+from django.http import QueryDict
 
-from catalog.models import Operation, Pin
-from tests.frontend.operations.test_views import text
-from tests.tenants.making import a_model, a_namespace, a_tenant
+from frontend.operations import placing
+from tests.tenants.making import principal
 
 pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 11, 30, tzinfo=UTC)
 
 
-@pytest.fixture(autouse=True)
-def _nobody(settings):
-    settings.TASK_SENDER = "tests.audit.sealed.nobody"
-
-
-def test_something_is_pinned_listed_and_taken_away(person):
-    namespace = a_namespace(a_tenant(), a_model())
-    who = person("operator")
-    assert "Nothing is pinned" in text(who.get("/pins"))
-    given = {"namespace": str(namespace.id), "days": "7", "reason": "launch"}
-    assert who.post("/pins", given).url == "/pins"
-    pin = Pin.objects.get()
-    page = who.get("/pins")
-    assert "launch" in text(page)
-    assert f"/pins/{pin.id}/remove" in page.content.decode()
-    looker = person("viewer", name="looker")
-    assert "/remove" not in looker.get("/pins").content.decode()
-    assert looker.post(f"/pins/{pin.id}/remove").status_code == 403
-    assert who.post(f"/pins/{pin.id}/remove").status_code == 302
-    assert not Pin.objects.exists()
-    assert who.post(f"/pins/{pin.id}/remove").status_code == 404
+def form(make, **given):
+    data = QueryDict(mutable=True)
+    data.update(given)
+    return make(data)
 
 
 @pytest.mark.parametrize(("given", "wrong"), [
-    ({"days": "0"}, "days"), ({"days": "120"}, "days"), ({"prefix": "abc"}, "prefix"),
+    ({"days": ""}, {"days"}), ({"days": "91"}, {"days"}), ({"days": "1", "prefix": "xyz"}, {"prefix"}),
 ])  # fmt: skip
-def test_what_cannot_be_pinned_says_why(person, given, wrong):
-    namespace = a_namespace(a_tenant(), a_model())
-    page = person("operator").post("/pins", {"namespace": str(namespace.id), "days": "7", **given})
-    assert page.status_code == 400
-    assert wrong in page.context["form"].errors
-    assert not Pin.objects.exists()
+def test_a_pin_without_an_end_or_with_words_for_keys_is_no_pin(given, wrong):
+    asked = form(placing.pin_form, namespace="0190aaaa-0000-7000-8000-000000000001", **given)
+    assert placing.pin_make(asked, principal(None, "operator"), NOW) is None
+    assert asked.errors.keys() >= wrong
 
 
-def test_a_migration_of_nothing_is_refused_and_says_so(person):
-    tenant = a_tenant()
-    a_namespace(tenant, a_model())
-    who = person("operator")
-    assert who.get(f"/migrations/new?tenant={tenant.slug}").status_code == 200
-    page = who.post("/migrations/new", {"tenant": tenant.slug, "from_tier": "dram", "to_tier": "ssd"})
-    assert (page.status_code, page.context["code"]) == (409, "nothing-selected")
-    assert who.post("/migrations/new", {"tenant": tenant.slug, "from_tier": "x"}).status_code == 400
-    assert not Operation.objects.exists()
-    assert person("viewer", name="looker").get("/migrations/new").status_code == 403
+def test_a_migration_keeps_what_was_typed_and_says_which_field_is_wrong():
+    asked = form(placing.move_form, tenant="acme-code", from_tier="tape", to_tier="dram", throttle="fast")
+    assert placing.move_ask(asked, principal(None, "operator"), NOW) is None
+    assert "throttle" in asked.errors
+    assert (asked.given["tenant"], asked.given["from_tier"]) == ("acme-code", "tape")
+
+
+def test_tiers_and_nodes_are_chosen_and_no_node_is_a_choice_too():
+    found = placing.move_context()
+    assert [tier for tier, _, _ in found["tiers"]] == ["hbm", "pinned", "dram", "ssd", "remote"]
+    assert found["to_nodes"][0][0] == ""

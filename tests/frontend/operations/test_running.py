@@ -3,8 +3,6 @@
 import pytest
 
 from frontend.operations.running import condition, joined, matrix
-from frontend.operations.sheets import layers
-from frontend.templatetags.operating import amount, cell, eclass
 
 
 def place(node="fra-p1", tier="hbm", state="verified", cls=2, done=10, total=10, flags=()):
@@ -31,26 +29,3 @@ def test_what_is_waited_for_stands_first_and_a_tenant_sees_no_node():
     said = {"type": "NodesReachable", "status": "false", "reason": "silent", "message": "2 of 3; b", "since": None}
     assert condition(said, staff=True)["detail"] == "2 of 3; b"
     assert condition(said, staff=False)["detail"] == ""
-
-
-def test_nothing_is_not_unknown_and_unknown_is_not_nothing():
-    empty = joined(None, place(total=0, done=0, cls=None, state="pending"))
-    assert amount(empty) == "nothing was known here"
-    assert "no such tier" in cell(None)
-    assert "unknown" in eclass(None)
-    assert 'class="on"' not in eclass(0)
-    assert eclass(2).count('class="on"') == 2
-    assert 'data-state="silent"' in cell(joined(None, place(state="silent")))
-
-
-def test_a_tier_has_the_lowest_class_of_its_copies_and_never_a_stronger_word():
-    def copy(cls, technique="memset", readback="readback"):
-        return {"tier": "dram", "class": cls, "blocks": 1, "bytes": 2, "receipts": [{"kind": "erase"}],
-                "evidence": {"technique": technique, "readback": readback}}  # fmt: skip
-
-    (both,) = layers([copy(3), copy(2)])
-    assert (both.cls, both.copies, both.blocks) == (2, 2, 2)
-    assert [en for en, _ in both.methods] == ["overwritten, read back", "removed by the store, read back"]
-    (low,) = layers([copy(2)])
-    assert "overwritten" not in low.methods[0][0]
-    assert "覆写" not in low.methods[0][1]

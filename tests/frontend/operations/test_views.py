@@ -6,7 +6,6 @@ import pytest
 from django.urls import reverse
 
 from catalog.models import Operation
-from frontend.operations import wording
 from kvcore.erasure_words import too_strong
 from tests.frontend.tenancy.conftest import proved
 
@@ -52,55 +51,6 @@ def test_what_is_said_of_cells_is_never_stronger_than_their_class(made, person):
         page = text(run(person("viewer", name=f"v-{name}"), made, name))
         assert re.search(r"\bE[01]\b|\bE2\b", page), name
         assert not too_strong(page.split("Where the copies are")[-1], 2), name
-
-
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_no_word_of_the_pages_claims_anything_of_bytes(language):
-    from django.utils.translation import override
-
-    with override("zh-hans" if language == "zh" else "en"):
-        for name in ("STATES", "CELLS", "STEPS", "STEP_STATES", "CONDITIONS", "WHY", "KINDS", "BLOCKED", "RISKS"):
-            for code, word in getattr(wording, name).items():
-                said = str(word[0] if name == "CONDITIONS" else getattr(word, "word", word))
-                assert not too_strong(said, 0, language), f"{name} {code}"
-
-
-def test_every_code_of_the_rules_has_its_word():
-    from django.conf import settings
-
-    from catalog.models.operations import HOLD_STATES, STEP_STATES
-    from catalog.operation_bodies import STATES
-    from kvcore.plan_kinds import KINDS
-    from kvcore.risk import WIDTHS
-
-    assert set(STATES) <= set(wording.STATES)
-    assert set(KINDS) <= set(wording.KINDS)
-    assert set(STEP_STATES) <= set(wording.STEP_STATES)
-    assert set(HOLD_STATES) == set(wording.HOLDS)
-    assert set(settings.APPROVAL_OWNERS) == set(wording.APPROVALS)
-    assert {f"one-{width}" for width in WIDTHS[2:6]} <= set(wording.REASONS)
-    assert {f"whole-{width}" for width in WIDTHS[6:9]} <= set(wording.REASONS)
-
-
-def test_the_list_is_newest_first_and_its_filters_are_an_address(made, person):
-    who = person("viewer")
-    page = who.get("/operations")
-    lines = page.context["lines"]
-    assert [one["one"].id for one in lines] == sorted((one["one"].id for one in lines), reverse=True)
-    assert {one["state"] for one in lines} >= {"awaiting_approval", "erasing", *ENDED, "completed"}
-    assert page.context["answer"] == "4 operations are open. 1 of them waits for a second person."
-    for state in ("open", *ENDED, "completed"):
-        found = who.get(f"/operations?state={state}").context["lines"]
-        assert found
-        assert all((one["one"].outcome == state) if state != "open" else not one["one"].concluded_at for one in found)
-    assert "This filter leaves nothing" in text(who.get("/operations?kind=drain"))
-    assert who.get("/operations?state=nonsense&after=x~y").status_code == 200
-
-
-def test_the_list_asks_the_database_no_more_for_more_operations(made, person, django_assert_max_num_queries):
-    who = person("viewer")
-    with django_assert_max_num_queries(60):
-        assert who.get("/operations?state=open").status_code == 200
 
 
 def test_a_plan_shows_what_goes_what_is_in_the_way_and_what_is_left_out(made, person):
@@ -153,65 +103,6 @@ def test_a_stale_proof_does_not_start_what_needs_one(made, person):
 def test_the_address_of_epochs_starts_nothing_else_and_the_other_no_epochs(made, person):
     who = proved(person("destructive-operator"))
     assert who.get(f"/plans/{made['plan']}/retire").status_code == 404
-
-
-def test_a_receipt_is_shown_as_it_was_signed(made, person):
-    page = text(person("auditor").get(f"/receipts/{made['receipt']}"))
-    assert "It is the node’s own word." in page
-    assert "8 of 8 places held nothing of it" in page
-    assert "&quot;prev&quot;" in page
-
-
-def test_the_sheet_says_its_class_in_both_languages_and_bears_no_seal(made, person):
-    for name, lead in (("completed", "Completed: class E2, evicted"),
-                       ("completed_with_exceptions", "Completed with exceptions: class E1, unreachable")):  # fmt: skip
-        page = person("viewer", name=f"v-{name}").get(f"/certificates/{made[f'certificate-{name}']}")
-        said = text(page)
-        assert lead in said
-        assert "无印章：签发于开发环境。" in said
-        assert 'data-seal="no"' in page.content.decode()
-        cls = page.context["cls"]
-        sheet = said.split("Deletion&nbsp;certificate")[-1]
-        for word in ("sanitised", "crypto-erased", "destroyed", "shredded"):
-            assert word not in sheet
-        assert not too_strong(re.sub(r"E\d", "", sheet), cls) or name == "completed_with_exceptions"
-        assert ("Exceptions in plain words" in said) == (name == "completed_with_exceptions")
-    assert "A node did not answer." in said
-
-
-def test_the_code_of_the_sheet_leads_to_whether_it_was_issued(made, person, client):
-    page = person("viewer").get(f"/certificates/{made['certificate-completed']}")
-    where = page.context["verify"]
-    assert where.startswith("http")
-    path = where[where.index("/verify") :]
-    assert "issued a certificate" in text(client.get(path))
-    assert "issued no certificate" in text(client.get(path[:-4] + "0000"))
-    assert client.get("/verify?certificate=nonsense").context["issued"] is None
-    code = page.context["qr"]
-    assert code["side"] >= 33
-    assert len(code["path"]) > 1_000
-
-
-def test_the_code_can_be_read_again():
-    """What is dark in the picture is what the library says of the text."""
-    import qrcode
-
-    from frontend.operations.sheets import qr
-
-    made = qrcode.QRCode(error_correction=qrcode.constants.ERROR_CORRECT_M, border=2)
-    made.add_data("https://demo.invalid/verify?certificate=" + "ab" * 32)
-    made.make(fit=True)
-    dark = {(x, y) for y, row in enumerate(made.get_matrix()) for x, on in enumerate(row) if on}
-    found = qr("https://demo.invalid/verify?certificate=" + "ab" * 32)
-    assert {tuple(map(int, at)) for at in re.findall(r"M(\d+) (\d+)", found["path"])} == dark
-
-
-def test_the_file_is_that_of_the_api(made, person):
-    who = person("viewer")
-    page = who.get(f"/certificates/{made['certificate-completed']}/file")
-    assert page["Content-Disposition"].endswith('.json"')
-    api = who.get(f"/api/v1/certificates/{made['certificate-completed']}.json", headers={"accept": "*/*"})
-    assert b"".join(page) == b"".join(api)
 
 
 def test_what_does_not_exist_has_no_page(made, person):

@@ -3,11 +3,12 @@
 from datetime import UTC, datetime
 
 import pytest
+from django.db import transaction
 
 from audit.models import Event
 from audit.registry import TYPES
 from kvconsole.infra.access import system
-from kvconsole.infra.keystore import keystore, namespace_name
+from kvconsole.infra.keystore import KeyDestroyed, keystore, namespace_name, rehearsal
 from kvconsole.infra.rest import Problem
 from kvcore.keys import GENERATION_CLOSED
 from tenants.models import FenceEntry
@@ -18,6 +19,7 @@ from tenants.services import (
     namespace_resolve,
     namespaces_fence,
 )
+from tenants.services.replaying import fences_mark
 from tests.tenants.making import a_model, a_namespace, a_tenant
 
 pytestmark = pytest.mark.django_db
@@ -36,6 +38,37 @@ def test_all_have_their_next_generation_and_a_place_in_the_log_of_fences():
         assert keystore().exists(namespace_name(one.digest, 2))
     assert Event.objects.filter(event_type=TYPES["namespaces.fenced"].number).count() == 1
     assert namespaces_fence(namespaces=[], reason="deletion", actor=WHO, now=NOW) == []
+
+
+def test_the_newest_fence_is_noted_by_its_name_without_another_look(
+    django_capture_on_commit_callbacks, django_assert_num_queries
+):
+    with django_capture_on_commit_callbacks() as after:
+        fenced = namespaces_fence(namespaces=[a_namespace().id], reason="deletion", actor=WHO, now=NOW)
+    with django_assert_num_queries(0):
+        for callback in after:
+            callback()
+    noted = keystore().fence_mark()
+    fences_mark(fenced[-1].fence_seq)
+    assert noted == keystore().fence_mark()
+    assert noted[0] == fenced[-1].fence_seq
+
+
+def test_without_the_keys_of_the_next_generations_nothing_is_fenced():
+    model, tenant = a_model(), a_tenant(erasure_scope="label")
+    made = [a_namespace(tenant, model, label=str(n)) for n in range(3)]
+    keystore().ensure(namespace_name(bytes(made[1].digest), 2))
+    keystore().destroy(namespace_name(bytes(made[1].digest), 2))
+    with pytest.raises(KeyDestroyed), transaction.atomic():
+        namespaces_fence(namespaces=[n.id for n in made], reason="deletion", actor=WHO, now=NOW)
+    assert not FenceEntry.objects.filter(namespace_id__in=[n.id for n in made]).exists()
+
+
+def test_a_rehearsal_makes_no_key():
+    namespace = a_namespace()
+    with rehearsal():
+        namespaces_fence(namespaces=[namespace.id], reason="deletion", actor=WHO, now=NOW)
+    assert not keystore().exists(namespace_name(bytes(namespace.digest), 2))
 
 
 def test_keys_below_the_fence_end_for_good():
