@@ -418,7 +418,7 @@ class Content:  # the unpacked bytes of one file, and at the end whether they we
             need(not zipped or packed == said.get("packed"), "sha256", "packed, it is not what the manifest says")
 # --- the bundle -------------------------------------------------------------------------------------------------------
 Files = dict[str, dict[str, Any]]
-SHA256 = {"bytes": int, "sha256": str}
+SHA256, PROOF = {"bytes": int, "sha256": str}, "c2sp.org/tlog-proof@v1"
 SHAPE = {  # `?`: may be absent; a tuple: one of these
     "files": [{**SHA256, "packed?": SHA256, "path": str, "rows?": int}], "filters": dict, "full": bool,
     "gaps": [{"first": int, "index": (int, None), "last": int, "producer": int}], "generator": str, "kind": str,
@@ -619,7 +619,6 @@ class Bundle:  # the check of one bundle
             add("remarks", "clock-back", detail, file="events.jsonl", **self.flow.back_at)
         self.report.facts.update(personal_data=self.personal, gaps=gaps, retired=self.gone)
 # --- proof and consistency --------------------------------------------------------------------------------------------
-PROOF = "c2sp.org/tlog-proof@v1"
 Proof = namedtuple("Proof", "leaf index path checkpoint")
 def proof_of(data: bytes) -> Proof:  # a proof file, as it was read
     need(data.startswith(PROOF.encode()) or b"\nindex " in data, "not-a-proof", f"it is no {PROOF}", Malformed)
@@ -700,7 +699,8 @@ FLAGS = re.findall(r"\w+", "HELD NODE_UNREACHABLE GAP_UNRESOLVED LEASED BACKUP_U
                    " WEAK_HASH BYPASS_POSSIBLE KEY_MEDIUM_UNSANITISED EMULATED SELF_ATTESTED FORCED CONTRADICTED")
 REMARKS, SAFE = {"SELF_ATTESTED", "EMULATED", "BACKUP_UNTIL", "KEY_MEDIUM_UNSANITISED"}, {"memory", "tpm", "kms"}
 WEAK_FIRST = ("none", "delete", "unlink", "key_destroy", "memset", "list", "probe", "readback")
-STEP, Graded = ("operation", "generation", "kind", "boot", "attempt"), namedtuple("Graded", "cls flags absent")
+STEP = ("operation", "generation", "kind", "boot", "attempt")
+Graded = namedtuple("Graded", "cls flags absent")
 def canonical(value: Any) -> str:  # the one way to write it: RFC 8785
     if isinstance(value, dict):
         names = sorted(value, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
