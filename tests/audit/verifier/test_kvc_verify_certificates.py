@@ -146,8 +146,10 @@ def forgotten(found: dict[str, Any]) -> None:
         (set_("targets", 0, "gen_upto", value="7"), "receipt-of-another"),
         (set_("targets", 0, "namespace_ref", value="cd" * 32), "receipt-of-another"),
         (set_("targets", 0, "keys", value={"count": 1, "sha256": "00" * 32}), "receipt-of-another"),
-        (set_("targets", value=lambda some: [*some, {"namespace_ref": "cd" * 32, "gen_upto": "1"}]),
-         "receipt-of-another"),
+        (
+            set_("targets", value=lambda some: [*some, {"namespace_ref": "cd" * 32, "gen_upto": "1"}]),
+            "receipt-of-another",
+        ),
         (swapped, "receipts"),
         (forgotten, "receipts"),
         (set_("receipts", 0, "signature", value="00" * 64), "signature"),
