@@ -175,9 +175,16 @@ def tenants_set(
 
 
 @tenants.command("close")
-def tenants_close(context: typer.Context, slug: Slug, validate_only: Rehearse = False) -> None:
-    """Close a tenant that holds nothing. This cannot be taken back."""
-    remove(context, f"/tenants/{place(slug)}", validate_only)
+def tenants_close(
+    context: typer.Context, slug: Slug, reason: Annotated[str | None, typer.Option()] = None,
+    phrase: Annotated[str | None, typer.Option(help="As its plan asks, where something is cached of it")] = None,
+    validate_only: Rehearse = False,
+) -> None:  # fmt: skip
+    """Close a tenant; what is cached of it goes first. This cannot be taken back."""
+    params = {"confirm_phrase": phrase, "reason": reason, "validate_only": "true" if validate_only else None}
+    answer = client(context).call("DELETE", f"/tenants/{place(slug)}", params=params)
+    if answer.content:
+        show(context, answer.json())
 
 
 # --- where a tenant's blocks may be -------------------------------------------------------

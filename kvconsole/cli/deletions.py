@@ -90,11 +90,14 @@ def delete_apply(
 @delete.command("subject")
 def delete_subject(
     context: typer.Context, tenant: Annotated[str, typer.Argument(help="Its short name")],
-    digest: Annotated[str, typer.Argument(help="Keyed digest of the subject, in hex")], validate_only: Rehearse = False,
+    digest: Annotated[str, typer.Argument(help="Keyed digest of the subject, in hex")],
+    reason: Annotated[str | None, typer.Option()] = None,
+    phrase: Annotated[str | None, typer.Option(help="What its plan asks to type")] = None,
+    validate_only: Rehearse = False,
 ) -> None:  # fmt: skip
     """Plan and start in one call what is cached of one subject, where its risk is small."""
     path = f"/tenants/{place(tenant)}/subjects/{place(digest)}"
-    params = {"validate_only": "true" if validate_only else None}
+    params = {"confirm_phrase": phrase, "reason": reason, "validate_only": "true" if validate_only else None}
     show(context, client(context).call("DELETE", path, params=params).json())
 
 
