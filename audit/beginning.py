@@ -14,8 +14,7 @@ from audit import signing
 from audit.asked import Evidence
 from audit.gaps import tally_of
 from audit.keyfiles import verify
-from audit.models import Event
-from audit.services import record
+from audit.services import Recorded, record
 from audit.tree import LogTorn, asked, frontier_rebuilt, node_reader, tree_now
 from kvcore import notes
 from kvcore.epochs import EpochRecord, record_parse
@@ -107,7 +106,7 @@ def _begin(signed: str, said: EpochRecord) -> None:
     _seal(event)
 
 
-def _seal(event: Event) -> None:
+def _seal(event: Recorded) -> None:
     """The event is leaf 0, and waits no longer."""
     values: dict[str, Any] = {
         name: getattr(event, name)
