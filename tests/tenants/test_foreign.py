@@ -30,6 +30,7 @@ REFERENCES = {
 PLACES = {
     "slug": "slug", "name": "model", "person_id": "person", "token_id": "token", "group_id": "uuid",
     "approval_id": "uuid", "node_id": "uuid", "event_id": "uuid", "job_id": "uuid", "webhook_id": "uuid",
+    "finding_id": "number",
 }  # fmt: skip
 """Parameters of paths → the kind of object they name."""
 
@@ -52,7 +53,7 @@ class World:
         return {
             "slug": tenant.slug, "slugs": [tenant.slug], "model": model.name, "adapter": adapter.digest,
             "namespace": str(namespace.id), "digest": bytes(namespace.digest).hex(), "person": str(user.id),
-            "token": token.id, "uuid": str(namespace.id),
+            "token": token.id, "uuid": str(namespace.id), "number": str(uuid.uuid4().int >> 70),
         }  # fmt: skip
 
     def nobodys(self, kind):
@@ -61,6 +62,7 @@ class World:
         made = {
             "slug": slug, "slugs": [slug], "model": some("m"), "adapter": some("d"), "digest": hexes + hexes,
             "token": "".join(c if c.isdigit() else "x" for c in of["token"]),
+            "number": str(uuid.uuid4().int >> 70),
         }  # fmt: skip
         return made.get(kind, str(uuid.uuid4()))
 
