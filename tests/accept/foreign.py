@@ -19,13 +19,14 @@ OWN = "acme-code"
 OTHER = "borealis-bank"
 KINDS = {
     "slug": "tenant", "person_id": "person", "token_id": "token", "group_id": "group", "approval_id": "approval",
-    "node_id": "node", "event_id": "event", "job_id": "job", "webhook_id": "webhook", **operations.KINDS,
+    "node_id": "node", "event_id": "event", "job_id": "job", "webhook_id": "webhook", "finding_id": "finding", **operations.KINDS,
 }  # fmt: skip
 """Parameter of a path → what it names."""
 NAMED = {"models": "model", "nodes": "node name"}
 """First word of a route → what its parameter `name` names."""
-NOBODYS = frozenset({"code", "provider_id", "pk", "token", "epoch"})
-"""Parameters that name nothing of a tenant: problems, log-in providers, one's own factors, a link's secret, numbers."""
+NOBODYS = frozenset({"code", "number", "provider_id", "pk", "token", "epoch"})
+"""Parameters that name nothing of a tenant: problems, logs that ended, log-in providers, one's own factors, a link's
+secret, numbers."""
 BODIES: dict[str, dict[str, Any]] = {
     "tenant": {"name": "x"},
     "quotas": {},
@@ -39,6 +40,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "approval-approve": {},
     "approval-deny": {},
     "webhook": {"name": "x"},
+    "audit-finding-acknowledge": {"note": "x"},
     **operations.BODIES,
 }
 """Route → a body that is not at fault."""
@@ -202,6 +204,7 @@ def absent(kind: str) -> str:
         "subject": lambda: uuid.uuid4().hex * 2,
         "session": lambda: f"s-{uuid.uuid4().hex[:12]}",
         "node name": lambda: f"n-{uuid.uuid4().hex[:12]}",
+        "finding": lambda: str(10**17 + uuid.uuid4().int % (8 * 10**17)),
         "cursor": lambda: signing.dumps([False, f"t-{uuid.uuid4().hex[:12]}"], key="another", compress=True),
     }
     return made.get(kind, lambda: str(uuid.uuid4()))()
@@ -239,6 +242,11 @@ def plant(console: Console, count: int) -> dict[str, list[str]]:
             " created_at) SELECT gen_random_uuid(), %s, 'https://other.invalid/', '', '[\"gap\"]', 'paused', '', 1,"
             " 'user:x', now() FROM generate_series(1, %s)", (ids[OTHER], count),
         )  # fmt: skip
+        cx.execute(
+            "INSERT INTO audit_finding (id, at, kind, subject, detail, resolved_at) OVERRIDING SYSTEM VALUE"
+            " SELECT 1e17::bigint + (random() * 8e17)::bigint, now(), 'gap', 'other ' || i, '', now()"
+            " FROM generate_series(1, %s) i", (count,),
+        )  # fmt: skip
         clone(cx, "catalog_node", count, "true", **fresh, name=f"'n-' || {short}")
         return {kind: [row[0] for row in cx.execute(f"{query} LIMIT %s", (count,))] for kind, query in {
             "tenant": "SELECT slug FROM tenants_tenant WHERE slug LIKE 't-%%'",
@@ -253,6 +261,7 @@ def plant(console: Console, count: int) -> dict[str, list[str]]:
             "event": f"SELECT event_id::text FROM audit_event WHERE {of}",
             "job": f"SELECT id::text FROM audit_job WHERE {of}",
             "webhook": f"SELECT id::text FROM audit_webhook WHERE {of}",
+            "finding": "SELECT id::text FROM audit_finding WHERE subject LIKE 'other %%'",
             "node": "SELECT id::text FROM catalog_node WHERE name LIKE 'n-%%'",
             "node name": "SELECT name FROM catalog_node WHERE name LIKE 'n-%%'",
             **operations.plant(cx, count, ids[OTHER]),

@@ -32,6 +32,7 @@ PLACES = {
     "approval_id": "uuid", "node_id": "uuid", "event_id": "uuid", "job_id": "uuid", "webhook_id": "uuid",
     "plan_id": "uuid", "operation_id": "uuid", "step_id": "uuid", "certificate_id": "uuid", "hold_id": "uuid",
     "pin_id": "uuid", "window_id": "uuid", "digest": "digest", "model": "model", "session": "digest", "epoch": "epoch",
+    "finding_id": "number",
 }  # fmt: skip
 """Parameters of paths → the kind of object they name."""
 
@@ -54,7 +55,7 @@ class World:
         return {
             "slug": tenant.slug, "slugs": [tenant.slug], "model": model.name, "adapter": adapter.digest,
             "namespace": str(namespace.id), "digest": bytes(namespace.digest).hex(), "person": str(user.id),
-            "token": token.id, "uuid": str(namespace.id),
+            "token": token.id, "uuid": str(namespace.id), "number": str(uuid.uuid4().int >> 70),
         }  # fmt: skip
 
     def nobodys(self, kind):
@@ -63,6 +64,7 @@ class World:
         made = {
             "slug": slug, "slugs": [slug], "model": some("m"), "adapter": some("d"), "digest": hexes + hexes,
             "token": "".join(c if c.isdigit() else "x" for c in of["token"]),
+            "number": str(uuid.uuid4().int >> 70),
         }  # fmt: skip
         return made.get(kind, str(uuid.uuid4()))
 
