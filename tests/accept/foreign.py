@@ -19,7 +19,8 @@ OWN = "acme-code"
 OTHER = "borealis-bank"
 KINDS = {
     "slug": "tenant", "person_id": "person", "token_id": "token", "group_id": "group", "approval_id": "approval",
-    "node_id": "node", "event_id": "event", "job_id": "job", "webhook_id": "webhook", "finding_id": "finding", **operations.KINDS,
+    "node_id": "node", "event_id": "event", "job_id": "job", "webhook_id": "webhook", "finding_id": "finding",
+    **operations.KINDS,
 }  # fmt: skip
 """Parameter of a path → what it names."""
 NAMED = {"models": "model", "nodes": "node name"}

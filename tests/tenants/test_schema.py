@@ -45,7 +45,8 @@ def test_both_ways_of_being_known_are_described(schema):
 def test_ids_of_calls_name_what_and_then_what_is_done_with_it(schema):
     verbs = ("list", "get", "create", "change", "set", "remove", "close", "revoke", "rotate", "invite", "request",
              "approve", "deny", "resolve", "renew", "enrol", "explain", "lookup", "lineage", "uses", "verify", "cancel",
-             "download", "shred", "test", "retire", "pause", "resume", "stop", "release", "drain", "acknowledge")  # fmt: skip
+             "download", "shred", "test", "retire", "pause", "resume", "stop", "release", "drain",
+             "acknowledge")  # fmt: skip
     for call, operation in operations(schema).items():
         what, _, verb = operation["operationId"].rpartition("_")
         assert what, call
