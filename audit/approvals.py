@@ -25,8 +25,8 @@ from kvcore.leaf import APPROVAL
 
 RISKS = ("R0", "R1", "R2", "R3")
 MOST_REASON = 500
-WHILE_UNSIGNED = frozenset({"audit_epoch"})
-"""Kinds that are approved also while the log is not signed: they are the way out."""
+WHILE_UNSIGNED = frozenset({"audit_epoch", "hold"})
+"""Kinds that are approved also while the log is not signed: the way out of that, and what only keeps."""
 add_codes(
     {
         "approval-own": (403, "Nobody approves what they asked for"),

@@ -216,6 +216,31 @@ class Delivery(models.Model):
         ]
 
 
+class Certificate(models.Model):
+    """What can be said of a deletion: canonical bytes, signed, never changed; what supplements one is another row."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7)
+    tenant_id = models.UUIDField()
+    operation = models.UUIDField()
+    body = models.BinaryField()
+    """RFC 8785 JSON of `kvcore.receipts.CertificateBody`, kept as the bytes that were hashed."""
+    body_hash = models.BinaryField()
+    note = models.TextField()
+    """The export key's note over the hash."""
+    erasure = models.SmallIntegerField()
+    flags = models.JSONField()
+    seal = models.BooleanField()
+    exceptions = models.IntegerField()
+    supplements = models.UUIDField(null=True)
+    """The operation whose certificate this one completes."""
+    event = models.BigIntegerField()
+    """`Event.id` of `certificate.issued`."""
+    issued_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["tenant_id", "operation"], name="audit_certificate_operation")]
+
+
 class HookPosition(models.Model):
     """How far webhooks were told of the log: one row."""
 

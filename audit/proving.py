@@ -7,16 +7,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple
+from uuid import UUID
 
+from audit import signing
+from audit.asked import Evidence
 from audit.epochs import Log, asked_of, log_at
+from audit.registry import TYPES
 from audit.tree import LogTorn, asked, checkpoint_latest, node_reader
 from kvconsole.infra.access import FLEET_PLANE
 from kvconsole.infra.rest import Problem
+from kvcore.leaf import OUTCOMES
 from kvcore.notes import checkpoint_parse, note_text, proof_text
 from kvcore.proofs import consistency, inclusion
 
 _LEAF = "SELECT epoch, idx, data FROM audit_leaf_all WHERE event = %s AND time_us = coalesce(%s, time_us)"
 _KEPT = "SELECT size, root, note, signed_at FROM audit_checkpoint WHERE size = %s"
+_PRESENT = (
+    "SELECT l.idx, l.data, e.body FROM audit_leaf l JOIN audit_event e ON e.id = l.event AND e.time_us = l.time_us"
+    " WHERE l.event = %s"
+)
+_SIGNED = (
+    "SELECT a.idx FROM audit_leaf_all a, audit_tree t, audit_signing s"
+    " WHERE a.event = %s AND (a.epoch < t.epoch OR a.idx < s.size)"
+)
+_DECISION = (
+    "SELECT id FROM audit_event WHERE event_type = %s AND object_kind = 'approval' AND object_id = %s"
+    " AND outcome = %s ORDER BY id LIMIT 1"
+)
+_REFS = "SELECT event_id, body_hash, tenant_ref, actor_ref FROM audit_event WHERE id = %s"
 
 
 class Newest(NamedTuple):
@@ -68,6 +86,56 @@ def proof_of(event: int, time_us: int | None = None) -> str:
     with _whole():
         path = inclusion(index, newest.size, node_reader(asked_of(log)))
     return proof_text(bytes(data), index, path, newest.note)
+
+
+def evidence_of(event: int, size: int) -> Evidence | None:
+    """The event as evidence under the head of this size; None: it is not in the first `size` leaves yet.
+
+    Of the present log alone, whose head the signer knows: what was sealed in one that ended is no evidence to it.
+
+    Args:
+        event: its `id`.
+        size: of a head that was signed, or that the signer says it signed last.
+    """
+    rows = asked(FLEET_PLANE)(_PRESENT, (event,))
+    if not rows or rows[0][0] >= size:
+        return None
+    index, data, body = rows[0]
+    try:
+        path = inclusion(index, size, node_reader(asked(FLEET_PLANE)))
+    except LogTorn:  # the head is ahead of what this connection sees
+        return None
+    return signing.evidence(leaf=bytes(data), index=index, proof=path, body=bytes(body))
+
+
+def is_signed(event: int) -> bool:
+    """Whether the event, by its `id`, is under a signed head: the newest one, or that of a log that ended."""
+    return place_of(event) is not None
+
+
+def place_of(event: int) -> int | None:
+    """Where the event stands in its log, the present one or one that ended; None: it is under no signed head yet."""
+    rows = asked(FLEET_PLANE)(_SIGNED, (event,))
+    return rows[0][0] if rows else None
+
+
+def decision_of(approval: UUID) -> int | None:
+    """The event by which a person agreed, by its `id`."""
+    values = (TYPES["approval.decided"].number, str(approval), OUTCOMES.index("success"))
+    rows = asked(FLEET_PLANE)(_DECISION, values)
+    return rows[0][0] if rows else None
+
+
+def order_refs(event: int) -> tuple[str, str, str, str] | None:
+    """Of an event: its UUID, body hash, tenant and actor as the log names them, all in hex."""
+    rows = asked(FLEET_PLANE)(_REFS, (event,))
+    return (str(rows[0][0]), *(bytes(one).hex() for one in rows[0][1:])) if rows else None  # type: ignore[return-value]
+
+
+def event_body(event: int) -> bytes | None:
+    """The body of an event as it was hashed."""
+    rows = asked(FLEET_PLANE)("SELECT body FROM audit_event WHERE id = %s", (event,))
+    return bytes(rows[0][0]) if rows else None
 
 
 def consistency_of(old: int, new: int | None = None, log: Log | None = None) -> str:

@@ -34,7 +34,10 @@ from kvcore.leaf import PII
 Outcome = Literal["unknown", "success", "failure", "denied"]
 AT_ONCE = frozenset({"command.ordered", "order.approved", "approval.decided"})
 """Types that others refer to by hash or leaf: never a part of another event."""
-FOLLOWS = ("namespace.generation_bumped", "token.revoked", "token.issued", "sharing.left", "key.destroyed")
+FOLLOWS = (
+    *("namespace.generation_bumped", "namespaces.fenced", "token.revoked", "token.issued", "sharing.left"),
+    "key.destroyed",
+)
 """Types that follow from something else, the least telling first; a call's event is of another type if it can be."""
 MOST_ALSO = 100
 """Things that one event tells beside its own."""

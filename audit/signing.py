@@ -8,6 +8,7 @@ import base64
 import contextlib
 import ipaddress
 import socket
+import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -151,6 +152,18 @@ def sign_export(manifest_sha256: bytes, *, origin: str = "") -> str | NotAnswere
     return answer.note if isinstance(answer, _Note) else answer
 
 
+def export_signed(note: str, sha256: bytes) -> bool:
+    """Whether the note is the export key's over this SHA-256. False too where the signer's keys are not known now."""
+    keys = public_keys()
+    if isinstance(keys, NotAnswered):
+        return False
+    try:
+        text = notes.note_open(note, [notes.vkey_parse(keys.export)], verify)
+    except (notes.NoteError, ValueError):
+        return False
+    return str(getattr(text, "text", text)) == f"kvconsole/bundle/v1\n{keys.origin}\n{sha256.hex()}\n"
+
+
 def evidence(*, leaf: bytes, index: int, proof: Sequence[bytes], body: bytes) -> Evidence:
     """An event and what proves that it is in the log, as the signer takes it."""
     return Evidence(leaf=leaf.hex(), index=index, proof=[one.hex() for one in proof], body=body.decode())
@@ -261,7 +274,14 @@ def _refused(answer: httpx.Response) -> NotAnswered:
 
 def _client(url: str, seconds: float) -> httpx.Client:
     """For one request. Certificates are read only where there is one to check."""
-    return httpx.Client(timeout=seconds, follow_redirects=False, trust_env=False, verify=url.startswith("https:"))
+    checked = url.startswith("https:") or _plain()
+    return httpx.Client(timeout=seconds, follow_redirects=False, trust_env=False, verify=checked)
+
+
+@lru_cache(maxsize=1)
+def _plain() -> ssl.SSLContext:
+    """For calls without TLS: an HTTP client wants one in any case, and would make its own each time."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _b64(data: bytes) -> str:

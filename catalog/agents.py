@@ -7,8 +7,12 @@ only if the key the node gave at enrolment signed it.
 
 import ipaddress
 import socket
+import ssl
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
@@ -17,13 +21,15 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from django.conf import settings
 
+from audit.asked import Evidence
 from audit.signing import NotAnswered, sign_command
 from catalog.models import Node
-from kvcore.messages import Command, Receipt, Signed, fingerprint, receipt_hash, signed_bytes
+from kvcore.messages import Command, Receipt, Sent, Signed, fingerprint, receipt_hash, signed_bytes
 
 SECONDS = 5.0
 KIB = 1024
-ANSWER_BYTES = {"ping": 64 * KIB, "digest": 1024 * KIB, "inventory": 8192 * KIB}
+ANSWER_BYTES = {"ping": 64 * KIB, "digest": 1024 * KIB, "inventory": 8192 * KIB, "probe": 256 * KIB,
+                "fences": 2048 * KIB}  # fmt: skip
 COMMANDS_PATH = "/v1/commands"
 
 
@@ -34,6 +40,25 @@ class Answered:
     envelope: Signed
     receipt: Receipt
     hash: str
+
+
+class UnderWay(msgspec.Struct, frozen=True):
+    """The node is at it: how many bytes are done, and of how many. The same command asks again.
+
+    `wants`: it has not begun, as the target at this place of its order has not come.
+    """
+
+    done_bytes: int = 0
+    total_bytes: int = 0
+    wants: int | None = None
+
+
+class Proofs(NamedTuple):
+    """What lets the signer sign a command that destroys: order and approval as evidence under the head of this size."""
+
+    order: Evidence
+    approval: Evidence | None
+    size: int
 
 
 @dataclass(frozen=True)
@@ -84,28 +109,53 @@ def call(node: Node, command: Command) -> Answered | NotAnswered:
 
     The node may have done it although nothing came back: sending the same step again gets the same receipt.
     """
+    found = order(node, command)
+    return NotAnswered("step-running") if isinstance(found, UnderWay) else found
+
+
+def order(
+    node: Node, command: Command, proofs: Proofs | None = None, keys: Mapping[str, bytes] | None = None
+) -> Answered | UnderWay | NotAnswered:
+    """As `call`; for a command that destroys, with what proves that it was ordered. It may take long.
+
+    `keys`: those that its targets name by their hashes; they go beside what is signed. `stale-size`: the signer wants
+    the proofs under the head in the answer. Asks no database.
+    """
     if node.public_key is None:
         return NotAnswered("node-not-enrolled", final=True)
     target = check_address(node.agent_url)
     if isinstance(target, NotAnswered):
         return target
-    signed = sign_command(command)
+    given = (proofs.order, proofs.approval) if proofs else (None, None)
+    signed = sign_command(command, *given, size=proofs.size if proofs else None)
     if isinstance(signed, NotAnswered):
         return signed
-    answer = _post(target, msgspec.json.encode(signed), ANSWER_BYTES.get(command.kind, 64 * KIB))
-    if isinstance(answer, NotAnswered):
-        return answer
-    return _read_receipt(node, command, answer)
+    sent = Sent(body=signed.body, signature=signed.signature, key=signed.key, keys=dict(keys)) if keys else signed
+    answer = _post(target, msgspec.json.encode(sent), ANSWER_BYTES.get(command.kind, 64 * KIB))
+    return _read_receipt(node, command, answer) if isinstance(answer, bytes) else answer
 
 
-def _post(target: Target, body: bytes, most: int) -> bytes | NotAnswered:
+@lru_cache(maxsize=1)
+def _tls() -> ssl.SSLContext:
+    """Made once: to read the machine's certificates costs more than a call."""
+    return ssl.create_default_context()
+
+
+@lru_cache(maxsize=1)
+def _plain() -> ssl.SSLContext:
+    """For calls without TLS: an HTTP client wants one in any case, and would make its own each time."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def _post(target: Target, body: bytes, most: int) -> bytes | UnderWay | NotAnswered:
     """The body of a 200, read to `most` bytes and for `SECONDS` in all."""
     deadline = time.monotonic() + SECONDS
     headers = {"Host": target.authority, "Content-Type": "application/json"}
     extensions = {"sni_hostname": target.host}
+    checked = _tls() if target.url.startswith("https:") else _plain()
     try:
         with (
-            httpx.Client(timeout=SECONDS, follow_redirects=False, trust_env=False) as client,
+            httpx.Client(timeout=SECONDS, follow_redirects=False, trust_env=False, verify=checked) as client,
             client.stream(
                 "POST", target.url + COMMANDS_PATH, content=body, headers=headers, extensions=extensions
             ) as answer,
@@ -119,9 +169,18 @@ def _post(target: Target, body: bytes, most: int) -> bytes | NotAnswered:
                     return NotAnswered("agent-too-slow")
     except (httpx.HTTPError, httpx.InvalidURL) as e:
         return NotAnswered("agent-unreachable", type(e).__name__)
+    if answer.status_code == 202:
+        return _under_way(content)
     if answer.status_code != 200:
         return NotAnswered(_code(content) or "agent-refused", f"HTTP {answer.status_code}")
     return content
+
+
+def _under_way(content: bytes) -> UnderWay:
+    try:
+        return msgspec.json.decode(content, type=UnderWay)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return UnderWay()
 
 
 def _read_receipt(node: Node, command: Command, answer: bytes) -> Answered | NotAnswered:

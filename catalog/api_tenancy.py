@@ -14,9 +14,11 @@ from rest_framework.views import APIView
 
 from audit.services import portable
 from catalog import classes, dedication, quotas, usage
+from catalog.api_operations import SAID, SELECTING, STARTING, accepted, at_once
 from catalog.closing import tenant_delete
+from catalog.operation_bodies import OperationOut
 from kvconsole.infra.access import audited, counted, principal_of, route
-from kvconsole.infra.calls import PROOF, call, require_proof
+from kvconsole.infra.calls import PROOF, call, caller, require_proof
 from kvconsole.infra.rest import Problem, Strict, etag, require_match
 from kvcore.blocks import TIERS
 from kvcore.quotas import BYTES_MAX, RATE_MAX
@@ -173,9 +175,15 @@ class UsageOut(_Usage):  # type: ignore[misc,valid-type]
 class TenantDetail(tenants_api.TenantDetail):
     """One tenant. It is answered here because whether it may go depends on what it holds."""
 
-    @call("tenants_close", status=204, refusals=(*UNDELETABLE, "audit-unavailable", *PROOF))
+    @call(
+        "tenants_close", status=204, query=SAID, also={202: OperationOut},
+        refusals=(*UNDELETABLE, *STARTING, *SELECTING, "plan-needed"),
+    )  # fmt: skip
     def delete(self, request: Request, slug: str) -> Response:
-        """The tenant is closed, if it holds nothing."""
+        """The tenant is closed, if it holds nothing (204). With the phrase all that it holds is deleted first, where
+        the risk allows that in one call (202): when the operation is over, it can be closed."""
+        if request.query_params.get("confirm_phrase"):
+            return accepted(request, at_once({"tenant": slug}, caller(), request.query_params))
         tenant_delete(tenant=_tenant(slug), actor=principal_of(request), now=datetime.now(UTC))
         return Response(status=204)
 

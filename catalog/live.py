@@ -1,14 +1,19 @@
-"""The live topics of the catalog: `tiles`, `watermarks`, `node:<name>`, `map:<metric>`; the same entities as REST.
+"""The live topics of the catalog: `tiles`, `watermarks`, `node:<name>`, `map:<metric>`, `operation:<id>`; the same
+entities as REST.
 
 Ages and lags are rounded so coarsely that a fleet in which nothing happens sends next to nothing.
 """
 
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from catalog.heat import UNITS
+from catalog.operation_orders import OPERATIONS
+from catalog.operation_views import operation_view
+from catalog.operations.observing import operation_of
 from catalog.selectors import FleetView, NodeView, TierView, fleet_view, heat_live, node_view
 from kvconsole.infra import nudge
 from kvconsole.infra.live import TopicKind, View, register
@@ -134,11 +139,30 @@ def _map(metric: str, now: datetime) -> View | None:
     return heat_live(metric=metric, now=now) if metric in UNITS else None
 
 
+def _operation(text: str, now: datetime) -> View | None:
+    """One operation: itself, its cells by node, source and tier, its conditions by type."""
+    try:
+        found = operation_of(UUID(text))
+    except ValueError:
+        return None
+    if found is None:
+        return None
+    shown = operation_view(found, now=now)
+    far, facts = shown.pop("progress"), shown.pop("conditions")
+    cells = {f"{c['node']}/{c['source']}/{c['tier']}": c for c in far["cells"]}
+    return {
+        "operation": {text: {**shown, "percent": far["percent"]}},
+        "cells": cells,
+        "conditions": {one["type"]: one for one in facts},
+    }
+
+
 _WAKES = frozenset({nudge.LEDGER, nudge.NODES})
 for _kind in (
     TopicKind("tiles", _tiles, _WAKES, FLEET_ROLES),
     TopicKind("watermarks", _marks, _WAKES, FLEET_ROLES),
     TopicKind("node", _node, _WAKES, FLEET_ROLES, takes=True),
     TopicKind("map", _map, _WAKES, FLEET_ROLES, takes=True),
+    TopicKind("operation", _operation, frozenset({OPERATIONS, nudge.LEDGER, nudge.NODES}), FLEET_ROLES, takes=True),
 ):
     register(_kind)

@@ -5,12 +5,15 @@ the check of what nodes tell.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
 from functools import reduce
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from catalog.models import ClassRule, Node, NodeTier, Quota
+from catalog.pins import pins_told
 from kvcore.residency import Place, Rule, barred, rule_for, shut
 from tenants.placing import NamespacePlace, TenantPlace, namespace_places
 
@@ -21,13 +24,14 @@ class NodePolicy(msgspec.Struct, frozen=True):
     """What one node is told of a namespace: who pays for it, tiers that may not hold it and why.
 
     `metered`: the tenant's bytes are limited, so that without an allowance nothing of it may be taken. `shut`: why
-    nothing of it may be on the node at all.
+    nothing of it may be on the node at all. `pins`: what is kept where it lies, and until when.
     """
 
     tenant: str
     barred: dict[str, str]
     metered: bool
     shut: str
+    pins: list[dict[str, Any]] = []
 
 
 def class_rules(tenants: Collection[UUID] | None = None) -> dict[UUID, dict[str, Rule]]:
@@ -95,12 +99,13 @@ def node_policies(*, node: str, region: str, digests: Collection[bytes]) -> dict
     payers = {n.payer for n in found.values()}
     rules, known = class_rules(tenants_of(found.values())), places([UUID(node)]) if _is_uuid(node) else {}
     place = known.get(UUID(node)) if known else None
+    pins = pins_told(digests, datetime.now(UTC))
     metered = set(Quota.objects.filter(tenant_id__in=payers).values_list("tenant_id", flat=True))
     out = {}
     for digest, namespace in found.items():
         bars_ = bars(namespace, place or Place(region=region), rules)
         limited = namespace.payer in metered or namespace.tenant.isolation == "arena"
-        out[digest] = NodePolicy(namespace.payer.hex, bars_, limited, shut(bars_))
+        out[digest] = NodePolicy(namespace.payer.hex, bars_, limited, shut(bars_), pins.get(digest, []))
     return out
 
 

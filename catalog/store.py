@@ -90,8 +90,17 @@ class Store:
         self.connection.close()
 
     # --------------------------------------------------------------- prepare
-    def prepare(self, touched: Touched, extras: Extras = (), now: float | None = None, flush: bool = False) -> Prepared:
+    def prepare(
+        self,
+        touched: Touched,
+        extras: Extras = (),
+        now: float | None = None,
+        flush: bool = False,
+        vacated: tuple[int, ...] = (),
+    ) -> Prepared:
         """The transaction for what was touched; `flush` also writes every row that lags behind.
+
+        `vacated` are keyspaces that no owner holds any more: all their rows go with it, in one delete.
 
         Raises:
             Deposed: an earlier transaction of this store failed for good.
@@ -102,7 +111,22 @@ class Store:
         self.memory.unprepared = 0
         self._note(touched, self.seq + 1, now)
         facts, statements = self._through(touched, now)
+        if vacated:
+            statements += self._vacate(vacated, facts)
         return self._close_batch(facts, statements, extras, now, flush)
+
+    def _vacate(self, keyspaces: tuple[int, ...], facts: Facts) -> list[Statement]:
+        """Segments and placements of these keyspaces are gone, whatever of them was still to be written."""
+        facts.dead = self.memory.keyspace_segments(keyspaces)
+        self.memory.bury(facts.dead)
+        dead = set(facts.dead)
+        for s in dead & self._dirty_seg.keys():
+            del self._dirty_seg[s]
+        for at in [at for at in self._dirty_place if at[1] in dead]:
+            del self._dirty_place[at]
+            self._born.pop(at, None)
+        numbers = rows.ints("int4", keyspaces)
+        return [(SQL[f"keyspace_{table}_delete"], (numbers,)) for table in ("placements", "segments")]
 
     def _note(self, t: Touched, seq: int, now: float) -> None:
         """Rows that lag behind from this batch on."""
@@ -350,16 +374,7 @@ class Store:
         for ks, o in held:
             del m.holding[o][ks]
         statements, facts.holdings = rows.holdings(m, held)
-        facts.dead = m.keyspace_segments(keyspaces)
-        m.bury(facts.dead)
-        for s in facts.dead:
-            self._dirty_seg.pop(s, None)
-        dead = set(facts.dead)
-        for at in [at for at in self._dirty_place if at[1] in dead]:
-            del self._dirty_place[at]
-            self._born.pop(at, None)
-        numbers = rows.ints("int4", keyspaces)
-        statements += [(SQL[f"keyspace_{table}_delete"], (numbers,)) for table in ("placements", "segments")]
+        statements += self._vacate(keyspaces, facts)
         return self._close_batch(facts, statements, (), now, False)
 
 

@@ -2,12 +2,15 @@
 
 import os
 import socket
+import threading
 from datetime import UTC, datetime
 from uuid import UUID
 
 from celery import shared_task  # type: ignore[import-untyped]
 
-from catalog import epochs, fleet, refused
+from catalog import epochs, fleet, holds, operation_starting, refused
+from catalog.operations import engine, supplements
+from catalog.rules import due
 
 HOLDER = f"{socket.gethostname()}/{os.getpid()}"
 
@@ -41,3 +44,42 @@ def attempts_tell() -> None:
 def epoch_bytes_tell() -> None:
     """What the fleet holds of each model epoch is known."""
     epochs.epoch_bytes_tell(now=datetime.now(UTC))
+
+
+@shared_task(name="catalog.reconcile")  # type: ignore[untyped-decorator]
+def reconcile(operation: str) -> None:
+    """The operation is as far as it can be now."""
+    engine.reconcile(operation_id=UUID(operation), holder=f"{HOLDER}/{threading.get_ident()}")
+
+
+@shared_task(name="catalog.reconcile_due")  # type: ignore[untyped-decorator]
+def reconcile_due() -> None:
+    """Operations that nobody was woken for go on."""
+    for operation in engine.operations_due(now=datetime.now(UTC)):
+        reconcile.delay(str(operation))
+
+
+@shared_task(name="catalog.operation_decided")  # type: ignore[untyped-decorator]
+def operation_decided(operation: str) -> None:
+    """What was decided on the operation is in force."""
+    if operation_starting.decision_apply(operation_id=UUID(operation), now=datetime.now(UTC)):
+        reconcile.delay(operation)
+
+
+@shared_task(name="catalog.hold_decided")  # type: ignore[untyped-decorator]
+def hold_decided(hold: str) -> None:
+    """What was decided on the hold, or on its release, is in force."""
+    holds.decision_apply(hold_id=UUID(hold.partition("/")[0]), now=datetime.now(UTC))
+
+
+@shared_task(name="catalog.rules_due")  # type: ignore[untyped-decorator]
+def rules_due() -> None:
+    """What rules ask for is under way."""
+    due.rules_due(now=datetime.now(UTC))
+
+
+@shared_task(name="catalog.operations_sweep")  # type: ignore[untyped-decorator]
+def operations_sweep() -> None:
+    """What came back is erased again; decisions on holds are in force."""
+    supplements.supplements_due(now=datetime.now(UTC))
+    holds.holds_sweep(now=datetime.now(UTC))

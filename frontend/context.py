@@ -34,12 +34,16 @@ class Entry(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A page that the palette finds and the rail does not show. `within`: routes whose tab it is, if it is one."""
+    """A page that the palette finds and the rail does not show. `within`: routes whose tab it is, if it is one.
+
+    `of`: the entry of the rail among whose tabs it is.
+    """
 
     route: str
     icon: str
     word: str | Promise
     within: tuple[str, ...] = ()
+    of: str = "audit"
 
 
 PLACES = (
@@ -73,8 +77,35 @@ PLACES = (
         pgettext_lazy("page", "Ended logs"),
         ("page-audit-logs", "page-audit-log-new", "page-audit-log-approve"),
     ),
+    Place(
+        "page-operations",
+        "ops",
+        pgettext_lazy("page", "Operations"),
+        ("page-operations", "page-operation", "page-operation-stop", "page-receipt", "page-certificate"),
+        "operations",
+    ),
+    Place(
+        "page-plans",
+        "clock",
+        pgettext_lazy("page", "Plans"),
+        ("page-plans", "page-plan", "page-plan-start", "page-plan-confirm", "page-plan-retire"),
+        "operations",
+    ),
+    Place(
+        "page-holds",
+        "lock",
+        pgettext_lazy("page", "Legal holds"),
+        ("page-holds", "page-hold", "page-hold-new", "page-hold-release"),
+        "operations",
+    ),
+    Place("page-pins", "pin", pgettext_lazy("page", "Pins"), ("page-pins",), "operations"),
+    Place("page-migration-new", "flow", pgettext_lazy("page", "New migration"), ("page-migration-new",), "operations"),
+    Place("page-deletion-new", "plus", pgettext_lazy("page", "New deletion"), ("page-deletion-new",), "operations"),
+    Place("page-epoch-retire", "epoch", pgettext_lazy("page", "End an epoch"), ("page-epoch-retire",), "operations"),
 )
-AUDIT = frozenset(route for place in PLACES for route in place.within)
+AUDIT = frozenset(route for place in PLACES if place.of == "audit" for route in place.within)
+OPERATIONS = frozenset(route for place in PLACES if place.of == "operations" for route in place.within)
+APPROVALS = frozenset({"page-approvals", "page-approval", "page-approval-approve", "page-approval-deny"})
 RAIL = (
     Entry("observe", "page-overview", "overview", pgettext_lazy("page", "Overview"), "o", frozenset({"page-overview"})),
     Entry("observe", "page-map", "map", pgettext_lazy("page", "Map"), "m", frozenset({"page-map"})),
@@ -87,6 +118,9 @@ RAIL = (
         "e",
         frozenset({"page-epochs", "page-rollout"}),
     ),
+    Entry("observe", "page-portal", "tenant", pgettext_lazy("page", "My cache"), "h", frozenset({"page-portal"})),
+    Entry("act", "page-operations", "ops", pgettext_lazy("page", "Operations"), "d", OPERATIONS),
+    Entry("act", "page-approvals", "inbox", pgettext_lazy("page", "Approvals"), "i", APPROVALS),
     Entry(
         "govern",
         "page-tenants",
@@ -95,7 +129,6 @@ RAIL = (
         "n",
         frozenset({"page-tenants", "page-tenant", "page-tenant-new", "page-tenant-change", "page-tenant-quotas"}),
     ),
-    Entry("govern", "page-portal", "tenant", pgettext_lazy("page", "My cache"), "h", frozenset({"page-portal"})),
     Entry("govern", "page-audit", "audit", pgettext_lazy("page", "Audit"), "u", AUDIT, ("page-audit-retention",)),
     Entry("system", "page-verify", "ok", pgettext_lazy("page", "Verify"), "v", frozenset({"page-verify"})),
     Entry(
@@ -117,7 +150,7 @@ RAIL = (
     ),
 )
 """Only pages that exist. A later page adds its line here and nothing else."""
-GROUPS = {"observe": _("Observe"), "govern": _("Govern"), "system": _("System")}
+GROUPS = {"observe": _("Observe"), "act": _("Act"), "govern": _("Govern"), "system": _("System")}
 LANGUAGES = {"en": ("en", "EN", "zh-hans"), "zh-hans": ("zh-Hans", "中文", "en")}
 """Language → (tag of `<html lang>`, what the switch shows, the other language)."""
 

@@ -100,6 +100,15 @@ def stamp(moment: dt.datetime | None) -> str | SafeString:
     return unknown() if moment is None else moment.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def moment(seconds: float | str | None) -> dt.datetime | None:
+    """A time that came as seconds since 1970 or as RFC 3339."""
+    if seconds is None or seconds == "":
+        return None
+    if isinstance(seconds, str):
+        return dt.datetime.fromisoformat(seconds)
+    return dt.datetime.fromtimestamp(seconds, dt.UTC)
+
+
 def middle(text: str, keep: int = 13) -> str:
     """A long id, shortened in the middle; the whole one is copied."""
     return text if len(text) <= keep else f"{text[: keep - 5]}…{text[-4:]}"

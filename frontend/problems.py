@@ -24,6 +24,9 @@ ITEM = _("Only this item was left out. Its neighbours in the frame were applied.
 UNHEARD = _("What it said is not in the catalog; the source says so until it is verified.")
 FOLDED = _("The item was applied as far as it holds, and counted.")
 REQUEST = _("Nothing was changed.")
+LEFT = _("Some blocks are left; the receipt says how many. The others are gone.")
+STAYED = _("Some blocks stayed where they were; the receipt says how many. The others have moved.")
+NOT_STARTED = _("Nothing was fenced and nothing was deleted.")
 
 
 class Problem(NamedTuple):
@@ -125,6 +128,9 @@ PROBLEMS: dict[str, Problem] = {
     "retention-too-young": Problem(_("Bodies are kept for at least twelve months after their month"), REQUEST, CHANGED),
     "retention-done": Problem(_("These bodies went already, or somebody asked for it"), REQUEST, NONE),
     "audit-unavailable": Problem(_("The log is not signed in time: what cannot be undone has to wait"), REQUEST, LATER),
+    "fences-replaying": Problem(
+        _("After a restore, every node is asked first which fences it knows; it goes on by itself"), REQUEST, LATER
+    ),
     "epoch-asked": Problem(_("Somebody asked already that the log ends"), REQUEST, NONE),
     "epoch-not-approved": Problem(_("No second person approved that the log ends"), REQUEST, LATER),
     "finding-closed": Problem(_("It is closed: a later look found it no more"), REQUEST, NONE),
@@ -147,6 +153,27 @@ PROBLEMS: dict[str, Problem] = {
     "enrolment-token-invalid": Problem(_("The enrolment token is unknown, used or expired"), REQUEST, CHANGED),
     "public-key-invalid": Problem(_("The public key cannot be used"), REQUEST, CHANGED),
     "signer-unavailable": Problem(_("The process with the command key does not answer"), REQUEST, LATER),
+    # deletions and other operations
+    "selector-empty": Problem(_("The selector names nothing"), REQUEST, CHANGED),
+    "not-separable": Problem(_("This cannot be told apart from the rest"), REQUEST, CHANGED),
+    "collateral-needed": Problem(_("It must be said what becomes of the rest of the namespace"), REQUEST, CHANGED),
+    "catalog-behind": Problem(_("The catalog has not written down yet what is to be selected from"), REQUEST, LATER),
+    "selector-unsupported": Problem(_("This selector cannot be carried out yet"), REQUEST, CHANGED),
+    "plan-needed": Problem(_("It has to be planned and looked at first"), REQUEST, CHANGED),
+    "nothing-selected": Problem(_("Nothing is there that the selector means"), NOT_STARTED, CHANGED),
+    "plan-expired": Problem(_("The plan is too old to be started"), NOT_STARTED, CHANGED),
+    "plan-mismatch": Problem(_("The hash is not that of the plan"), NOT_STARTED, CHANGED),
+    "plan-drifted": Problem(_("What the plan reaches has changed too much since"), NOT_STARTED, CHANGED),
+    "confirm-phrase-wrong": Problem(_("What was typed is not what the plan asks for"), NOT_STARTED, CHANGED),
+    "reason-needed": Problem(_("It must be said why"), NOT_STARTED, CHANGED),
+    "deny-window": Problem(_("Nothing of this risk starts now"), NOT_STARTED, LATER),
+    "targets-foreign": Problem(_("What it reaches is another tenant's"), NOT_STARTED, NONE),
+    "operation-over": Problem(_("The operation has ended"), REQUEST, NONE),
+    "no-slack": Problem(_("There is not enough time before it is needed"), REQUEST, NONE),
+    "no-route": Problem(_("There is no place that this could go to"), REQUEST, CHANGED),
+    "all-pinned": Problem(_("All that is meant is pinned where it lies"), REQUEST, CHANGED),
+    "pins-too-many": Problem(_("The tenant has as many pins as it may have"), REQUEST, CHANGED),
+    "hold-over": Problem(_("The hold is not in a state that allows this"), REQUEST, NONE),
     # requests and commands to agents
     "lease-over": Problem(_("The node has no keys for this namespace now"), REQUEST, LATER),
     "ticket-invalid": Problem(_("The ticket is not good for this node"), REQUEST, CHANGED),
@@ -165,6 +192,26 @@ PROBLEMS: dict[str, Problem] = {
     "command-expired": Problem(_("The command is over"), REQUEST, CHANGED),
     "kind-unknown": Problem(_("The agent does not know this kind of command"), REQUEST, NONE),
     "agent-error": Problem(_("The agent could not end the command"), REQUEST, NONE),
+    "journal-full": Problem(_("The agent's journal cannot be written"), REQUEST, LATER),
+    "args-malformed": Problem(_("The command's arguments are not as they must be"), REQUEST, CHANGED),
+    "owner-unknown": Problem(_("The node has no such tier"), REQUEST, NONE),
+    "blocks-leased": Problem(_("Blocks that are in use are left"), LEFT, LATER),
+    "tier-down": Problem(_("The tier's medium does not answer"), LEFT, LATER),
+    "medium-out-of-reach": Problem(_("The node cannot see this medium of the other node"), REQUEST, NONE),
+    "readback-unclean": Problem(_("What was read back is not clean"), LEFT, NONE),
+    # moves between agents
+    "offer-unknown": Problem(_("The node offers nothing under this step"), REQUEST, SAME),
+    "transfer-signature": Problem(_("The other node is not the one of the order"), REQUEST, NONE),
+    "transfer-session": Problem(_("A message of the transfer is not genuine"), REQUEST, SAME),
+    "transfer-malformed": Problem(_("A message of the transfer cannot be read"), REQUEST, NONE),
+    "target-full": Problem(_("The destination has no room"), STAYED, LATER),
+    "source-unreachable": Problem(_("The source does not answer"), STAYED, LATER),
+    "too-many-left": Problem(_("Too much was left for one receipt"), STAYED, LATER),
+    "tenant-mismatch": Problem(_("The namespace is another tenant's"), STAYED, LATER),
+    "not-ordered": Problem(_("The order does not mean these blocks"), STAYED, NONE),
+    "too-large": Problem(_("The run is larger than the destination's credit"), STAYED, NONE),
+    "gone": Problem(_("The blocks are not there any more"), STAYED, LATER),
+    "moving": Problem(_("The blocks are being moved away"), STAYED, LATER),
     # the console itself
     "internal": Problem(_("The console made a mistake"), REQUEST, SAME),
     "unavailable": Problem(_("A part of the console is away"), REQUEST, LATER),

@@ -6,6 +6,7 @@ from allauth.socialaccount.providers.openid_connect import views as openid
 
 from frontend import accounts, views
 from frontend.audit.urls import urlpatterns as audit_routes
+from frontend.operations.urls import urlpatterns as operation_routes
 from frontend.tenancy.urls import urlpatterns as tenancy_routes
 from kvconsole.infra.access import ANY, PUBLIC, audited, counted, route
 
@@ -53,6 +54,7 @@ urlpatterns = [
     *account_routes,
     *tenancy_routes,
     *audit_routes,
+    *operation_routes,
     route("preferences", views.preferences, "page-preferences", POST=counted(PUBLIC)),
     route("docs/ui", views.component_sheet, "page-ui", GET=counted(PUBLIC)),
     route("docs/problems", views.problems, "page-problems", GET=counted(PUBLIC)),

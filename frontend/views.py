@@ -16,6 +16,7 @@ from catalog import selectors
 from frontend import context, formats, pages, preference, wording
 from frontend.problems import PROBLEMS
 from frontend.problems import problem as meaning
+from frontend.tenancy.pages import may
 from kvconsole.infra import rest
 from kvconsole.infra.access import principal_of, rule_for
 
@@ -34,7 +35,8 @@ def fleet_map(request: HttpRequest) -> HttpResponse:
     span = span if span in wording.RANGES else "1h"
     now = timezone.now()
     asked = pages.window(request.GET.get("from", ""), request.GET.get("to", ""), now)
-    return render(request, "frontend/map.html", pages.fleet_map(now, metric, span, asked))
+    acts = may(principal_of(request), "page-deletion-new")
+    return render(request, "frontend/map.html", {**pages.fleet_map(now, metric, span, asked), "may": acts})
 
 
 @never_cache

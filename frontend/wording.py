@@ -180,5 +180,6 @@ SCRIPT: dict[str, Text] = {
     "unit_blocks/s": _("blocks/s"),
     "unit_blocks": _("blocks"),
     "unit_ms/s": "ms/s",
+    "left": _("{minutes} min {seconds} s"),
     "no_plot": _("The chart could not be loaded; the table has the same numbers."),
 }

@@ -24,6 +24,7 @@ from django.urls import re_path
 
 from audit.refusals import found_again, keep_telling
 from catalog.consumers import websocket_urlpatterns
+from catalog.operations.keeping import keep_reconciling
 from catalog.rates import unlimited
 from kvconsole.infra import rate, serving
 from kvconsole.infra.access import Principal, leave_unasked
@@ -35,6 +36,7 @@ from tenants.hot import Hot
 pages = serving.Handler()
 refuse_bad_start()
 keep_telling()
+keep_reconciling()
 replica()  # loads beside the first requests; its lease says how far it has applied the fences
 
 

@@ -29,6 +29,9 @@ app.conf.beat_schedule = {
     "exports and verifications go on": {"task": "audit.jobs_due", "schedule": 5.0, "options": {"expires": 20}},
     "old exports go": {"task": "audit.jobs_sweep", "schedule": 300.0, "options": {"expires": 600}},
     "webhooks are told": {"task": "audit.webhooks_sweep", "schedule": 2.0, "options": {"expires": 10}},
+    "what came back goes": {"task": "catalog.operations_sweep", "schedule": 5.0, "options": {"expires": 15}},
+    "what rules ask for": {"task": "catalog.rules_due", "schedule": 4.0, "options": {"expires": 10}},
+    "operations go on": {"task": "catalog.reconcile_due", "schedule": 1.0, "options": {"expires": 3}},
     "orders nobody was woken for": {"task": "catalog.commands_due", "schedule": 2.0, "options": {"expires": 10}},
 }
 

@@ -21,6 +21,10 @@ API = (
     "tenants.api_review",
     "catalog.api_v1",
     "catalog.api_tenancy",
+    "catalog.api_operations",
+    "catalog.api_holds",
+    "catalog.api_moves",
+    "catalog.api_windows",
     "catalog.map_api",
     "routing.api_v1",
 )

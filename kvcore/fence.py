@@ -82,6 +82,7 @@ class Rules(msgspec.Struct, frozen=True, gc=False):
     receipts_reach_back: bool = True  # 5
     generations_fence: bool = True  # 6
     fences_only_grow: bool = True  # 6
+    zombies_are_told: bool = True  # 6: what is there below its fence is deleted again
     gaps_are_uncertain: bool = True  # 7: nothing is folded beyond a gap
     collapse_fences: bool = True  # 8
     receipts_are_of_one_store: bool = True  # an order ends where its own receipt came, nowhere else
@@ -158,8 +159,8 @@ def apply(copy: Copy, message: Message, rules: Rules = RULES) -> tuple[Copy, Eff
             return _cut(copy, at, rules.clears_reach_back), effects
         case Fenced(min_gen=min_gen):
             known = max(copy.min_gen, min_gen) if rules.fences_only_grow else min_gen
-            there = copy.present and copy.gen < known and known != copy.min_gen
-            return replace(copy, min_gen=known), (Effect.REDELETE,) if there else ()
+            news, copy = known != copy.min_gen, replace(copy, min_gen=known)
+            return copy, _redelete(copy, rules) if news else ()
         case Listed():
             return _listed(copy, message, rules)
         case Collapsed():
@@ -209,40 +210,40 @@ def _heard(copy: Copy, event: Heard, rules: Rules) -> tuple[Copy, Effects]:
     if boot < copy.at[0]:
         if rules.old_boot_is_late:
             return copy, (Effect.LATE,)
-        return _fold(copy, event)
+        return _fold(copy, event, rules)
     copy, effects = _life(copy, boot, rules)
     if seq <= copy.at[1]:
         if rules.numbers_grow:
             return copy, (*effects, Effect.LATE)
-        return _fold(copy, event)
+        return _fold(copy, event, rules)
     if seq > copy.at[1] + 1 and rules.gaps_are_uncertain:
         if event in copy.held:
             return copy, (*effects, Effect.LATE)
         held = tuple(sorted((*copy.held, event), key=lambda e: e.at))
         return replace(copy, held=held), (*effects, Effect.REPLAY)
-    copy, more = _fold(replace(copy, at=event.at), event)
-    copy, rest = _unhold(copy) if copy.held else (copy, ())
+    copy, more = _fold(replace(copy, at=event.at), event, rules)
+    copy, rest = _unhold(copy, rules) if copy.held else (copy, ())
     return copy, effects + more + rest
 
 
-def _unhold(copy: Copy) -> tuple[Copy, Effects]:
+def _unhold(copy: Copy, rules: Rules) -> tuple[Copy, Effects]:
     """What was held is folded as far as the numbers are contiguous, strictly in order."""
     effects: Effects = ()
     while copy.held and copy.held[0].at[1] <= copy.at[1] + 1:
         event = copy.held[0]
         copy = replace(copy, held=copy.held[1:])
         if event.at > copy.at:
-            copy, more = _fold(replace(copy, at=event.at), event)
+            copy, more = _fold(replace(copy, at=event.at), event, rules)
             effects += more
     return copy, effects
 
 
-def _fold(copy: Copy, event: Heard) -> tuple[Copy, Effects]:
+def _fold(copy: Copy, event: Heard, rules: Rules) -> tuple[Copy, Effects]:
     if event.op is Op.ADD:
         copy = replace(copy, present=True, added=event.at)
         if event.at <= copy.cut:
             return copy, (Effect.SUPPRESSED,)
-        return copy, (Effect.REDELETE,) if copy.gen < copy.min_gen else ()
+        return copy, _redelete(copy, rules)
     if event.op is Op.OTHER:
         return copy, ()
     return replace(copy, present=False), ()
@@ -256,6 +257,10 @@ def _listed(copy: Copy, message: Listed, rules: Rules) -> tuple[Copy, Effects]:
     added = message.at if message.present else copy.added
     held = tuple(e for e in copy.held if e.at > message.at)
     copy = replace(copy, at=message.at, present=message.present, added=added, unlisted=False, held=held)
-    copy, effects = _unhold(copy)
-    there = copy.present and copy.gen < copy.min_gen
-    return copy, (*effects, Effect.REDELETE) if there else effects
+    copy, effects = _unhold(copy, rules)
+    return copy, effects + _redelete(copy, rules)
+
+
+def _redelete(copy: Copy, rules: Rules) -> Effects:
+    zombie = copy.present and copy.gen < copy.min_gen and rules.zombies_are_told
+    return (Effect.REDELETE,) if zombie else ()

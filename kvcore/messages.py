@@ -13,6 +13,18 @@ import msgspec
 import rfc8785
 
 from kvcore.keys import framed
+from kvcore.receipts import (
+    CertificateBody as CertificateBody,
+)
+from kvcore.receipts import (
+    ErasedDetail as ErasedDetail,
+)
+from kvcore.receipts import (
+    ShreddedDetail as ShreddedDetail,
+)
+from kvcore.receipts import (
+    VerifiedDetail as VerifiedDetail,
+)
 
 PROTOCOL = 1
 Sign = Callable[[bytes], bytes]
@@ -141,7 +153,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
     v: int
     step: str
-    kind: str  # inventory | digest | ping; every other kind destroys, and is signed only for an order in the log
+    kind: str  # inventory | digest | ping | fence | verify | probe; others destroy: signed only for an order in the log
     node: str
     order_hash: str  # hex `leaf.body_hash` of the order's event
     issued_at: float
@@ -157,7 +169,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     step: str
     kind: str
     node: str
-    outcome: str  # done | refused | failed
+    outcome: str  # done | refused | failed | partial (leased blocks are left: code `blocks-leased`)
     at: float
     prev: str
     positions: list[SourcePosition] = []
@@ -171,6 +183,12 @@ class Signed(msgspec.Struct, frozen=True, kw_only=True):
     body: dict[str, Any]
     signature: str
     key: str  # fingerprint of the signing key
+
+
+class Sent(Signed, frozen=True, kw_only=True):
+    """A command as it is sent: `keys` are those that its targets name by their hashes, so the signature covers them."""
+
+    keys: dict[str, bytes] = {}
 
 
 def canonical(value: msgspec.Struct | dict[str, Any]) -> bytes:

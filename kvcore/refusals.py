@@ -51,7 +51,7 @@ AGENT = {
     "request-malformed": "the body is not a batch of requests, or a request is not as it must be",
     "request-too-large": "the body is over 8 MiB, or has more than 1,024 requests",
     "block-size-mismatch": "blocks of this model have another size than the node's",
-    "queue-full": "the node is reading more bodies than it has memory for",
+    "queue-full": "the node is reading more bodies than it has memory for, or has too many steps under way",
     "data-class": "blocks of this data class may not be on the node",
     "residency": "the tenant's blocks may not leave its region, and the node is in another one",
     "protection": "the node's tiers do not protect blocks as the tenant asks",
@@ -63,6 +63,15 @@ AGENT = {
     "command-expired": "the command is over, or was made by a clock that is ahead",
     "kind-unknown": "the agent does not know this kind of command",
     "agent-error": "the agent began the command and could not end it",
+    "journal-full": "the agent's journal cannot be written, so the command was not begun or its receipt waits",
+    "args-malformed": "the command's arguments are not as its kind needs them",
+    "targets-unproven": "what the command reaches is not proved to be of an order",
+    "keys-missing": "keys that the command's targets name did not come with it, or are others",
+    "owner-unknown": "the node has no such tier, or another source speaks for it",
+    "blocks-leased": "blocks that are in use are left, until nobody reads them or force breaks in",
+    "tier-down": "the tier's medium did not answer",
+    "medium-out-of-reach": "the node cannot see that medium of the other node",
+    "readback-unclean": "what was read back after the erase is not clean",
     "version-unsupported": "the command is of another version of the protocol",
     "fenced-boot": "the command is for an earlier life of the agent",
     "not-authenticated": "the token of drive.token is needed",
@@ -70,3 +79,19 @@ AGENT = {
     "method-not-allowed": "the agent has this address for another method",
 }
 """Every code an agent answers requests and commands with, and what it means. Each has a page, too."""
+
+MOVES = {
+    "offer-unknown": "the node offers nothing under this step, or no longer",
+    "transfer-signature": "who asks is not the destination that the order names, or who answers not the source",
+    "transfer-session": "a message of a transfer was changed, or was said before",
+    "transfer-malformed": "the message of a transfer cannot be read",
+    "target-full": "the tier has no room for the blocks without others leaving",
+    "source-unreachable": "the source did not answer for so long that the step ended",
+    "too-many-left": "more runs were left than a receipt can name",
+    "tenant-mismatch": "the node knows another owner of the namespace than the order says",
+    "not-ordered": "the order does not mean these blocks",
+    "too-large": "one run is larger than all that may be in flight to the node",
+    "gone": "the blocks left the source before they were fetched",
+    "moving": "what is there already is on its way to another node",
+}
+"""Every code an agent answers a move with, besides those above, and what it means. Each has a page, too."""

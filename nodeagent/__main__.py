@@ -1,4 +1,4 @@
-"""The agent's command line: `run | join | listen | status | inventory`."""
+"""The agent's command line: `run | join | listen | status | inventory | probe`."""
 
 import argparse
 import asyncio
@@ -15,11 +15,13 @@ from pathlib import Path
 
 import httpx
 
+from nodeagent import probe
 from nodeagent.agent import DRIVE_FILE, Agent
 from nodeagent.config import PROFILES, ConfigError, Home, parse_tier
 from nodeagent.join import NotJoined, draft_of, join, remote_url
 from nodeagent.reporter import begin_log, begun, ended
 from nodeagent.server import serve
+from nodeagent.tiers.memory import wipe_freed
 
 DEFAULT_TIERS = ("hbm=64MiB", "pinned=64MiB", "dram=256MiB", "ssd=1GiB", "remote=1GiB")
 
@@ -45,12 +47,13 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m nodeagent", description="The process on each cache node.")
-    commands = parser.add_subparsers(required=True, metavar="run|join|listen|status|inventory")
+    commands = parser.add_subparsers(required=True, metavar="run|join|listen|status|inventory|probe")
     for name, command, text in (
         ("run", _run, "work as the node that was enrolled"),
         ("join", _join, "enrol this node with a console"),
         ("status", _show, "what the running agent says of itself"),
         ("inventory", _show, "everything the running agent holds"),
+        ("probe", probe.show, "how often given byte strings lie on the raw media of the node"),
     ):
         sub = commands.add_parser(name, help=text)
         sub.add_argument("--dir", required=True, help="the agent's directory")
@@ -59,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--supervised", action="store_true", help="end when standard input is closed")
         if name == "join":
             _join_options(sub)
+        if name == "probe":
+            probe.options(sub)
     commands.add_parser("listen", help="speak for an engine on whose host nothing may be installed")
     return parser
 
@@ -108,6 +113,7 @@ def _join(home: Home, args: argparse.Namespace) -> int:
 
 def _run(home: Home, args: argparse.Namespace) -> int:
     begin_log()
+    wipe_freed()
     agent, began, why = Agent(home), time.monotonic(), "it was told to"
     say = logging.getLogger("nodeagent").info
     say(begun(agent.config))

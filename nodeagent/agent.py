@@ -26,9 +26,12 @@ from nodeagent.executor import Executor
 from nodeagent.journal import Journal
 from nodeagent.keys import KeyRing, LeaseKeeper
 from nodeagent.media import Media, new_boot
+from nodeagent.orders import Orders
+from nodeagent.probe import Prober
 from nodeagent.reporter import Reporter
 from nodeagent.sender import Sender
 from nodeagent.tiers.memory import MemoryTier
+from nodeagent.transfer_desk import Desk
 from nodeagent.watermarks import Curve
 
 TICK_SECONDS = 0.1
@@ -36,6 +39,8 @@ MARK_SECONDS = 0.5
 MARK_AGAIN_SECONDS = 5.0
 LOAD_SECONDS = 2.0
 UPKEEP_SECONDS = 1.0
+OPEN_TRIES = 100
+"""How often a request looks whether what an earlier process left is found again, before it goes on without."""
 TOKEN_FILE, KEY_FILE, DRIVE_FILE = "node.token", "node.key", "drive.token"
 
 
@@ -48,21 +53,32 @@ class Agent:
         self.drive_token = home.read_secret(DRIVE_FILE).decode().strip()
         token = home.read_secret(TOKEN_FILE).decode().strip()
         self.client = client(token)
-        self.ring = KeyRing()
+        self.journal = Journal(home.journal_file)
+        self.ring = KeyRing(known=self.journal.fences(), keep=self.journal.keep)
         self.media = Media(home, self.config, self.ring, boot=self.boot)
         self.pool = self.media.pool
-        self.ring.on_fence = self.pool.fence
+        self.ring.on_fence = self._fenced
         self.keeper = LeaseKeeper(self.ring, self.client, self.config.console_url.rstrip("/") + "/api/v1/key-leases")
         self.engine = ReferenceEngine(
             self.pool, self.ring, block_tokens=self.config.block_tokens, block_bytes=self.config.block_bytes,
             curve=Curve(*self.config.prefill_curve), tpot_ms=self.config.tpot_ms,
         )  # fmt: skip
-        self.journal = Journal(home.journal_file)
+        self.orders = Orders(self.media, self.ring, self.engine, self.journal)
+        prober = Prober(self.config, self.media.remote, time.time)
         private_key = bytes.fromhex(home.read_secret(KEY_FILE).decode().strip())
+        self.desk = Desk(
+            self.media, self.ring, node=self.config.node, private_key=private_key, hurry=self.keeper.hurry
+        )  # fmt: skip
+        self.orders.transfers = self.desk
         self.executor = Executor(
             node=self.config.node, boot=self.boot, private_key=private_key,
             console_key=bytes.fromhex(self.config.console_public_key), journal=self.journal,
-            verbs={"ping": self._ping, "inventory": self._inventory, "digest": self._digest}, positions=self.positions,
+            verbs={
+                "ping": self._ping, "inventory": self._inventory, "digest": self._digest, "fence": self.orders.fence,
+                "fences": self.orders.fences,
+            },
+            long={**self.orders.long, **self.desk.long, "probe": prober.probe}, positions=self.positions,
+            boots=lambda: [box.boot for box in self.media.outboxes if box.boot],
         )  # fmt: skip
         self.sender = Sender(
             self.config.node, self.media.outboxes, self.ring, client=self.client, ingest=self.config.ingest,
@@ -79,20 +95,24 @@ class Agent:
 
     async def run(self) -> None:
         """Works until cancelled."""
-        await self._in_worker(self._open)
+        await self._in_worker(self._begin)
         async with asyncio.TaskGroup() as group:
             group.create_task(self.sender.run())
             group.create_task(self.keeper.keep())
             group.create_task(self._ticks())
             group.create_task(Reporter(self).run())
 
-    def _open(self) -> None:
-        now = time.time()
+    def _begin(self) -> None:
+        """The first frame tells the new boot before anything of it is listed; its answer brings the fences."""
         for box in self.media.outboxes[:1]:
-            box.put(*self.pool.marks(box.source))  # the first frame tells the new boot before anything of it is listed
+            box.put(*self.pool.marks(box.source))
             for lane in box.lanes:
-                lane.cut(now)
-        self.media.open(now)
+                lane.cut(time.time())
+
+    def _fenced(self) -> None:
+        """Fences were raised: nothing of what they cover goes on, is served or kept."""
+        self.pool.fence()
+        self.engine.forget()
 
     async def _in_worker(self, call: Any, *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._worker, call, *args)
@@ -103,13 +123,20 @@ class Agent:
             await asyncio.sleep(0.0 if more else TICK_SECONDS)
 
     def _tick(self, now: float) -> bool:
-        """One slice of upkeep in the worker thread; True if more is waiting."""
+        """One slice of upkeep in the worker thread; True if more is waiting.
+
+        What an earlier process left is found again once the console has answered: whatever was fenced while this node
+        was away is known then, and is erased instead of served and told.
+        """
+        if not self.media.opened and self.ring.heard:
+            self.media.open(now)
         self.engine.tick(now)
         more = self.media.relief.work(now)
         if now >= self._due["upkeep"]:
             self._due["upkeep"] = now + UPKEEP_SECONDS
             self.media.probe(now)
             self.media.relief.expire(now)
+            self.desk.upkeep(now)
         self._tell(now)
         return more
 
@@ -140,6 +167,10 @@ class Agent:
         """Carries requests out in the worker thread; a missing lease is asked for once, without holding others up."""
         if any(not self._leased(r) for r in requests):
             await self.keeper.renew()
+        for _ in range(OPEN_TRIES):
+            if self.media.opened or not self.ring.heard:  # without the console nothing is leased either
+                break
+            await asyncio.sleep(TICK_SECONDS / 2)
         self._waiting += len(requests)
         try:
             results: list[Result] = await self._in_worker(self._timed, requests)
@@ -217,11 +248,21 @@ class Agent:
             "not_taken_blocks": {f"{t}/{why}": n for (t, why), n in pool.budget.refused_ever.copy().items()},
             "allowances": self.media.relief.version,
             "open_steps": len(self.journal.open_steps()),
+            "running_steps": {r.step: [r.done_bytes, r.total_bytes] for r in self.executor.running},
+            "fences": self.ring.fences, "fences_not_kept": self.ring.unkept,
+            "transfers": {
+                "offers": len(self.desk.offers.open), "staged": len(self.desk.staging),
+                "sent_bytes": self.desk.offers.sent_bytes, "in_flight_bytes": self.desk.credits.in_flight,
+                "peak_bytes": self.desk.credits.peak,
+            },
+            "cleared_blocks": {t.value: n for t, n in pool.cleared.copy().items()},
         }  # fmt: skip
 
     def _idle(self) -> bool:
         """Nothing is being done, and everything that was done is known to the console."""
         pool = self.pool
+        if not self.media.opened or self.executor.running:
+            return False
         full = any(map(pool.relieving, pool.tiers))
         return not (full or self._waiting or self.engine.running) and all(b.idle for b in self.media.outboxes)
 
@@ -291,6 +332,7 @@ class Agent:
 
     async def close(self) -> None:
         """Everything is released; what was not acknowledged is told again by the next life."""
+        await asyncio.to_thread(self.executor.close)
         self._worker.shutdown(wait=True, cancel_futures=True)
         self.ring.clear()
         self.media.close()

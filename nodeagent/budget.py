@@ -11,20 +11,31 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kvcore.blocks import TIERS, Tier
+from kvcore.keys import KEY_BYTES
 from kvcore.quotas import Verdict, verdict
 from kvcore.residency import QUOTA, shut
 from nodeagent.runs import Run, Space
 
+STALE, ERASING = "stale-generation", "erasing"
+"""Why a place is not given, besides policy: the generation is fenced; what is being erased there gets no new blocks."""
 COMMON = ""
 """Line of all tenants that have no share of their own."""
 
 
+class Pin(NamedTuple):
+    """Kept where it lies until then (seconds since 1970): these keys' runs, or with None the whole namespace."""
+
+    until: float
+    keys: frozenset[bytes] | None
+
+
 class Policy(NamedTuple):
-    """What is known of a namespace: whose it is, tiers that bar it and why, and whether its tenant is limited."""
+    """What is known of a namespace: whose it is, tiers that bar it and why, whether its tenant is limited, its pins."""
 
     tenant: str
     barred: Mapping[str, str]
     metered: bool
+    pins: tuple[Pin, ...] = ()
 
 
 class Share(NamedTuple):
@@ -44,6 +55,7 @@ class Budget:
         self.policies: dict[bytes, Policy] = {}
         self.shares: dict[str, dict[Tier, Share]] = {}
         self.arenas: frozenset[str] = frozenset()
+        self.pins: dict[bytes, tuple[Pin, ...]] = {}
         self.charged: Counter[tuple[str, Tier]] = Counter()
         """Bytes of blocks, reserved ones too."""
         self.physical: Counter[tuple[str, Tier]] = Counter()
@@ -58,6 +70,8 @@ class Budget:
         """The policies hold; answers the namespaces for which that changes something."""
         changed = {ns for ns, policy in policies.items() if self.policies.get(ns) != policy}
         self.policies.update(policies)
+        for ns, policy in policies.items():
+            self._pin(ns, policy.pins)
         return changed
 
     def allow(self, allowances: Mapping[str, Any]) -> None:
@@ -87,6 +101,29 @@ class Budget:
         """Why the tier may not hold the namespace's blocks, "" if it may."""
         policy = self.policies.get(ns)
         return policy.barred.get(tier.value, "") if policy else ""
+
+    def pinned(self, run: Run) -> bool:
+        """Whether a pin keeps the run where it is. What is fenced is kept by nothing."""
+        pins = self.pins.get(run.space.ns)
+        if not pins or run.space.fenced:
+            return False
+        keys = run.keys
+        return any(
+            pin.keys is None or any(keys[at : at + KEY_BYTES] in pin.keys for at in range(0, len(keys), KEY_BYTES))
+            for pin in pins
+        )
+
+    def unpin(self, now: float) -> None:
+        """Pins whose time is over keep nothing."""
+        over = [ns for ns, pins in self.pins.items() if any(pin.until <= now for pin in pins)]
+        for ns in over:
+            self._pin(ns, tuple(pin for pin in self.pins[ns] if pin.until > now))
+
+    def _pin(self, ns: bytes, pins: tuple[Pin, ...]) -> None:
+        if pins:
+            self.pins[ns] = pins
+        else:
+            self.pins.pop(ns, None)
 
     def share(self, space: Space, tier: Tier) -> Share:
         """What the space's tenant has of the tier."""
@@ -179,10 +216,10 @@ class Budget:
         return self.charged[line, tier] - size >= self.shares[line].get(tier, FREE).floor
 
 
-def policies_of(lines: Iterable[tuple[bytes, str, Mapping[str, str], bool]]) -> dict[bytes, Policy]:
+def policies_of(lines: Iterable[tuple[bytes, str, Mapping[str, str], bool, tuple[Pin, ...]]]) -> dict[bytes, Policy]:
     """By namespace; reasons of tiers that are not ours are left out."""
-    return {ns: Policy(tenant, {t: why for t, why in bars.items() if t in TIERS}, metered)
-            for ns, tenant, bars, metered in lines}  # fmt: skip
+    return {ns: Policy(tenant, {t: why for t, why in bars.items() if t in TIERS}, metered, pins)
+            for ns, tenant, bars, metered, pins in lines}  # fmt: skip
 
 
 def content(run: Run) -> int:
@@ -198,4 +235,4 @@ def _good(share: object) -> bool:
     return counts and not isinstance(limit, bool)
 
 
-__all__ = ["COMMON", "QUOTA", "Budget", "Policy", "Share", "content", "policies_of"]
+__all__ = ["COMMON", "QUOTA", "Budget", "Pin", "Policy", "Share", "content", "policies_of"]

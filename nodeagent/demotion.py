@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvcore.blocks import BlockState, Tier
-from nodeagent.budget import Policy
+from nodeagent.budget import ERASING, STALE, Policy
 from nodeagent.pool import Pool
 from nodeagent.runs import Copy, Run, Space
 from nodeagent.tiers.base import BlockRefused, LeaseOver, RunMeta, TierDown, TierFull, TierReset
 
 SLICE_BYTES = 4 * 2**20
 """Relieved at once while the lock is held; a quarter of it where every byte has to reach a medium."""
+_CLOSED = {STALE: "epoch", ERASING: "delete"}
+"""Reason told for a copy whose next tier takes nothing of its space, by why."""
 Victim = tuple[Run, Copy]
 
 
@@ -134,7 +136,7 @@ class Relief:
                 if pool.reserve(run.space, down, run.blocks, now):
                     ready.append((run, copy, raw))
                 else:
-                    pool.drop(run, tier, "quota")
+                    pool.drop(run, tier, _CLOSED.get(pool.closed(run.space, down), "quota"))
             except BlockRefused as e:
                 pool.refused_blocks[e.code] += 1
                 pool.teller.quarantine(run, tier)
@@ -181,11 +183,12 @@ class Relief:
         """Drops copies that were not used for their tier's ttl, and what is over a quota. Answers runs."""
         pool, count = self._pool, 0
         with pool.lock:
+            pool.budget.unpin(now)
             for tier in pool.order:
                 ttl = pool.configs[tier].ttl_seconds
                 if ttl:
                     for run in [r for r in pool.runs.values() if tier in r.copies and now - r.last > ttl]:
-                        if run.copies[tier].state is BlockState.COMMITTED:
+                        if run.copies[tier].state is BlockState.COMMITTED and not pool.budget.pinned(run):
                             pool.drop(run, tier, "ttl")
                             count += 1
             count += self._trim() + self._bar()

@@ -1,7 +1,8 @@
-"""Decides which namespace generations this node may work on now: leases, fences, ticket keys. Memory only.
+"""Decides which namespace generations this node may work on now: leases, fences, ticket keys. Keys in memory only.
 
 Leases last five minutes and are renewed at half of their life; when one is over, nothing new of its namespace is
-served, stored or published. Fences come on every answer and are applied before they are acknowledged.
+served, stored or published. Fences come on every answer and with commands; they are applied and durable before they are
+acknowledged, and outlive the process: what returns clears what they cover before it serves or publishes.
 """
 
 import asyncio
@@ -15,7 +16,8 @@ import msgspec
 
 from kvcore.blocks import TIERS
 from kvcore.messages import Fence
-from nodeagent.budget import Policy, policies_of
+from nodeagent.budget import Pin, Policy, policies_of
+from nodeagent.journal import JournalFull
 from nodeagent.tiers.base import LeaseOver
 
 ASK_AGAIN_SECONDS = 1.0
@@ -37,6 +39,12 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """Tiers that may not hold its blocks, and why."""
     metered: bool = False
     """Its tenant's bytes are limited: without an allowance nothing of it is kept."""
+    pins: tuple[Pin, ...] = ()
+
+
+class _PinLine(msgspec.Struct, frozen=True):
+    until: str | float
+    keys: list[str] | None = None
 
 
 class _LeaseLine(msgspec.Struct, frozen=True):
@@ -49,6 +57,7 @@ class _LeaseLine(msgspec.Struct, frozen=True):
     tenant: str = ""
     barred: dict[str, str] = {}
     metered: bool = False
+    pins: list[_PinLine] = []
 
 
 class _DeniedLine(msgspec.Struct, frozen=True):
@@ -73,7 +82,24 @@ class _LeaseAnswer(msgspec.Struct, frozen=True):
 class KeyRing:
     """Leases and fences of this process. Methods are safe from any thread."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.time,
+        known: Iterable[Fence] = (),
+        keep: Callable[[list[Fence]], None] = lambda fences: None,
+    ) -> None:
+        """A ring without leases.
+
+        Args:
+            known: fences of earlier lives. What is acknowledged begins at 0 all the same, so that the console tells all
+                of its own again: it may have been restored meanwhile, and would number new ones like old ones.
+            keep: makes fences durable; raises `JournalFull` where it cannot.
+        """
+        self.heard = False
+        """The console has answered this process, and what it answered of fences is applied."""
+        self.unkept = 0
+        """How often fences could not be made durable; they hold in memory, and are not acknowledged."""
         self.fence_seq = 0
         """What is applied; told with every frame."""
         self.ticket_keys: tuple[bytes, ...] = ()
@@ -87,7 +113,16 @@ class KeyRing:
         self._leases: dict[tuple[bytes, int], Lease] = {}
         self._ended = False
         """A lease was ended by a fence: its namespace has a new generation to be leased."""
-        self._min_gen: dict[bytes, int] = {}
+        self._min_gen: dict[bytes, int] = {f.ns: f.min_gen for f in known}
+        self._keep = keep
+        self._keeping = threading.Lock()
+        self._not_kept: dict[bytes, int] = {}
+        """Fences that are not durable yet."""
+
+    @property
+    def fences(self) -> int:
+        """Namespaces that have a fence here."""
+        return len(self._min_gen)
 
     def lease(self, ns: bytes, gen: int) -> Lease:
         """The lease of a namespace generation.
@@ -117,7 +152,7 @@ class KeyRing:
     def grant(self, leases: Iterable[Lease]) -> None:
         """Takes new leases; those of fenced generations are not taken."""
         leases = list(leases)
-        self.on_policies(policies_of((x.ns, x.tenant, x.barred, x.metered) for x in leases))
+        self.on_policies(policies_of((x.ns, x.tenant, x.barred, x.metered, x.pins) for x in leases))
         with self._lock:
             for lease in leases:
                 self._ended = False
@@ -130,22 +165,49 @@ class KeyRing:
         shut = {ns for ns, _, _ in lines}
         with self._lock:
             self._leases = {k: x for k, x in self._leases.items() if k[0] not in shut}
-        self.on_policies(policies_of((ns, tenant, dict.fromkeys(TIERS, why), False) for ns, tenant, why in lines))
+        self.on_policies(policies_of((ns, tenant, dict.fromkeys(TIERS, why), False, ()) for ns, tenant, why in lines))
 
-    def fence(self, fence_seq: int, fences: Iterable[Fence]) -> None:
-        """Raises `min_gen`s and drops the leases below them; acknowledged only when that is done."""
+    def fence(self, fence_seq: int, fences: Iterable[Fence]) -> bool:
+        """Raises `min_gen`s and drops the leases below them; acknowledged only when that is done and durable.
+
+        False if they could not be made durable: they hold, and are not acknowledged, so that they come again.
+        """
         raised = False
         with self._lock:
             for f in fences:
                 if f.min_gen > self._min_gen.get(f.ns, 0):
-                    self._min_gen[f.ns] = f.min_gen
+                    self._min_gen[f.ns] = self._not_kept[f.ns] = f.min_gen
                     raised = True
                 for key in [k for k in self._leases if k[0] == f.ns and k[1] < f.min_gen]:
                     del self._leases[key]
                     self._ended = True
         if raised:
             self.on_fence()
+        if not self._kept():
+            return False
         self.fence_seq = max(self.fence_seq, fence_seq)
+        return True
+
+    def _kept(self) -> bool:
+        """Whether all fences are durable now."""
+        with self._keeping:
+            with self._lock:
+                waiting = dict(self._not_kept)
+            try:
+                if waiting:
+                    self._keep([Fence(ns=ns, min_gen=min_gen) for ns, min_gen in waiting.items()])
+            except JournalFull:
+                self.unkept += 1
+                return False
+            with self._lock:
+                self._not_kept = {ns: m for ns, m in self._not_kept.items() if waiting.get(ns) != m}
+            return True
+
+    def drop(self, ns: bytes, gen_upto: int) -> bool:
+        """Forgets the keys of the namespace's generations below; whether none of them is leased any more."""
+        with self._lock:
+            self._leases = {k: x for k, x in self._leases.items() if k[0] != ns or k[1] >= gen_upto}
+            return not any(n == ns and gen < gen_upto for n, gen in self._leases)
 
     def expire(self) -> None:
         """Forgets leases that are over, so that their keys are not in memory longer than they may be used."""
@@ -209,6 +271,7 @@ class LeaseKeeper:
         if parsed.ticket_key is not None:
             key = bytes.fromhex(parsed.ticket_key)
             self._ring.ticket_keys = (key, *[k for k in self._ring.ticket_keys if k != key][:1])
+        self._ring.heard = True
         return True
 
     def hurry(self) -> None:
@@ -229,8 +292,13 @@ def _lease(line: _LeaseLine) -> Lease:
         ns=bytes.fromhex(line.namespace), gen=line.generation, block_tokens=line.block_tokens,
         blk=bytes.fromhex(line.subkeys["blk"]), enc=bytes.fromhex(line.subkeys["enc"]),
         salt_tag=bytes.fromhex(line.salt_tag), until=_seconds(line.until),
-        tenant=line.tenant, barred=line.barred, metered=line.metered,
+        tenant=line.tenant, barred=line.barred, metered=line.metered, pins=tuple(map(_pin, line.pins)),
     )  # fmt: skip
+
+
+def _pin(line: _PinLine) -> Pin:
+    keys = None if line.keys is None else frozenset(map(bytes.fromhex, line.keys))
+    return Pin(_seconds(line.until), keys)
 
 
 def _seconds(value: str | float) -> float:

@@ -39,7 +39,7 @@ class Lines:
         queue = self._queues.get(tenant)
         busy: list[tuple[Run, Copy]] = []
         taken: set[int] = set()
-        while queue is not None and wanted > 0 and (best := queue.best(busy)) is not None:
+        while queue is not None and wanted > 0 and (best := queue.best(busy, self._budget.pinned)) is not None:
             _, run, copy = best
             if id(copy) not in taken:
                 taken.add(id(copy))
@@ -54,7 +54,11 @@ class Lines:
         Those in use are passed over, and so are lines that would fall below what they are guaranteed.
         """
         busy: list[tuple[Run, Copy]] = []
-        heads = {name: best for name, queue in self._queues.items() if (best := queue.best(busy)) is not None}
+        heads = {
+            name: best
+            for name, queue in self._queues.items()
+            if (best := queue.best(busy, self._budget.pinned)) is not None
+        }
         gone: Counter[str] = Counter()
         taken: set[int] = set()
         got = 0
@@ -71,7 +75,7 @@ class Lines:
                 gone[name] += size
                 got += run.meta.size_bytes
                 yield run, copy
-            best = self._queues[name].best(busy)
+            best = self._queues[name].best(busy, self._budget.pinned)
             if best is None:
                 del heads[name]
             else:

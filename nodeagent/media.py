@@ -29,6 +29,7 @@ class Media:
 
     def __init__(self, home: Home, config: Config, ring: KeyRing, *, boot: str) -> None:
         self.keys = KeyFile(home.key_file)
+        self.key_path, self.ssd_dir = home.key_file, home.ssd_dir
         self.remote: ValkeyTier | None = None
         stores = [self._store(Tier(name), home, config, ring) for name in Tier if name in config.tiers]
         names = [s.name for s in stores]
@@ -47,12 +48,15 @@ class Media:
         for box in self.outboxes:
             box.lister = Listing(self.pool, [n for n in names if boxes[n] is box])
         self._remote_box = remote_box
+        self.opened = self._heard = False
+        """What outlived the last process was found again; before that nothing of it is served or told."""
 
     def _store(self, name: Tier, home: Home, config: Config, ring: KeyRing) -> TierStore:
         capacity = config.tiers[name].capacity_bytes
         if name in VOLATILE:
             slot = HEADER_BYTES + config.block_bytes
-            return MemoryTier(name, capacity_bytes=capacity, slot_bytes=slot, lock_memory=name is Tier.PINNED)
+            pinned, label = name is Tier.PINNED, f"{config.node}:{name}"
+            return MemoryTier(name, capacity_bytes=capacity, slot_bytes=slot, lock_memory=pinned, label=label)
         if name is Tier.SSD:
             return DiskTier(home.ssd_dir, capacity_bytes=capacity, keys=self.keys, enc_key=ring.enc)
         self.remote = ValkeyTier(
@@ -61,8 +65,12 @@ class Media:
         return self.remote
 
     def open(self, now: float) -> None:
-        """Finds again what outlived the last process, tells it, and destroys the keys of what is nowhere any more."""
-        pool = self.pool
+        """Finds again what outlived the last process, tells it, and destroys the keys of what is nowhere any more.
+
+        What is fenced by then is erased and never told: so the fences of the journal and those that the console has
+        raised meanwhile have to be known before.
+        """
+        pool, self._heard = self.pool, True
         with pool.lock:
             if Tier.SSD in pool.tiers:
                 pool.adopt(Tier.SSD, now)
@@ -70,11 +78,12 @@ class Media:
             if reached:
                 placed = {c.place for r in pool.runs.values() for t, c in r.copies.items() if t not in VOLATILE}
                 self.keys.destroy(sorted(self.keys.names() - placed))
+        self.opened = True
 
     def probe(self, now: float) -> bool:
         """Whether the remote store answers; a new life of it is taken note of. At most one try per pause."""
         pool = self.pool
-        if self.remote is None or not pool.up(Tier.REMOTE, now):
+        if self.remote is None or not self._heard or not pool.up(Tier.REMOTE, now):
             return False
         try:
             self.remote.probe()

@@ -353,6 +353,15 @@ class Outbox:
                 for lane in self.lanes
             ]
 
+    def behind(self, ns: bytes) -> SourcePosition:
+        """The position behind everything that was put of a namespace: what is gathered is numbered now."""
+        with self._lock:
+            lane = self.lanes[shard_of(ns, len(self.lanes))]
+            lane.cut(self._clock())
+            return SourcePosition(
+                source=self.source, dp_rank=self.dp_rank or 0, boot=self.boot, stream=self.stream, seq=lane.seq
+            )
+
     @property
     def idle(self) -> bool:
         """Everything put was acknowledged and no inventory is owed."""

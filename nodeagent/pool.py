@@ -16,13 +16,23 @@ from kvcore.keys import KEY_BYTES
 from kvcore.messages import DigestLine
 from kvcore.quotas import Verdict
 from kvcore.residency import QUOTA
-from nodeagent.budget import Budget
+from nodeagent.budget import ERASING, STALE, Budget
 from nodeagent.config import TierConfig
 from nodeagent.lines import Lines
 from nodeagent.outbox import Outbox
 from nodeagent.runs import Copy, Run, Space
 from nodeagent.telling import Teller
-from nodeagent.tiers.base import BlockRefused, LeaseOver, RunMeta, TierDown, TierFull, TierReset, TierStore
+from nodeagent.tiers.base import (
+    BlockRefused,
+    LeaseOver,
+    Look,
+    RunMeta,
+    Stored,
+    TierDown,
+    TierFull,
+    TierReset,
+    TierStore,
+)
 from nodeagent.tiers.memory import MemoryTier
 from nodeagent.watermarks import REUSE_FLOOR, Admission, Gate, Policy
 
@@ -59,9 +69,8 @@ class Pool:
         self.lock = threading.RLock()
         self.tiers = {t.name: t for t in tiers}
         self.order = [t.name for t in tiers]
-        self.configs, self.outboxes, self.policy = configs, outboxes, policy
+        self.configs, self.outboxes, self.policy, self.budget = configs, outboxes, policy, budget
         self.gates = {n: Gate(t.capacity_bytes, configs[n].high, configs[n].low) for n, t in self.tiers.items()}
-        self.budget = budget
         self.queues = {n: Lines(n, policy, budget) for n in self.tiers}
         self.admission = Admission(policy)
         self.teller = Teller(outboxes)
@@ -74,7 +83,12 @@ class Pool:
         """Failed checks by code since the start."""
         self.down_until: dict[Tier, float] = {}
         self.on_reset: Callable[[Tier, str], None] = lambda tier, boot: None
+        self.on_cleared: Callable[[Tier, list[Stored]], None] = lambda tier, fenced: None
         self.relief: Room
+        self.erasing: list[tuple[Tier, Callable[[Space], bool]]] = []
+        """Spaces of which a tier takes nothing now."""
+        self.cleared: Counter[Tier] = Counter()
+        """Blocks that were fenced when their tier was found again, and were erased before anything was told."""
         self.clock, self._is_fenced = clock, is_fenced
         self._version = time.time_ns()
 
@@ -153,7 +167,7 @@ class Pool:
         Above its limit the tenant's own lowest value makes room, nobody else's. What is refused is counted.
         """
         budget = self.budget
-        if why := budget.barred(space.ns, tier):
+        if why := self.closed(space, tier) or budget.barred(space.ns, tier):
             budget.refuse(space.ns, tier, why, blocks)
             return False
         if budget.verdict(space, tier, blocks) is Verdict.EVICT:
@@ -164,14 +178,29 @@ class Pool:
         budget.charge(space, tier, blocks)
         return True
 
+    def closed(self, space: Space, tier: Tier) -> str:
+        """Why the tier takes nothing of the space whatever policy says, "" if it does."""
+        if space.fenced or self._is_fenced(space.ns, space.gen):
+            return STALE
+        return ERASING if any(t is tier and covers(space) for t, covers in self.erasing) else ""
+
     def abort(self, space: Space, tier: Tier, blocks: int) -> None:
         """A reservation came to nothing: what was charged for it is given back."""
         self.budget.charge(space, tier, -blocks)
 
     def adopt(self, tier: Tier, now: float) -> int:
-        """Takes over what a persistent tier still holds from an earlier process, and tells it. Answers runs."""
-        count = 0
-        for meta, place in self.tiers[tier].stored():
+        """Takes over what a persistent tier still holds from an earlier process, and tells it. Answers runs.
+
+        What is fenced by now is erased first and never told.
+        """
+        count, fenced, stored = 0, list[Stored](), list[Stored]()
+        for x in self.tiers[tier].stored():
+            (fenced if self._is_fenced(x.meta.ns, x.meta.gen) else stored).append(x)
+        if fenced:
+            self.on_cleared(tier, fenced)
+            self.tiers[tier].erase(fenced, Look())
+            self.cleared[tier] += sum(x.meta.blocks for x in fenced)
+        for meta, place in stored:
             self._version = max(self._version, meta.version)
             run = self._run_of(meta, now)
             if run is None or tier in run.copies:
@@ -330,10 +359,8 @@ class Pool:
         now, out = self.clock(), []
         for name, tier in self.tiers.items():
             if self.outboxes[name].source == source and self.up(name, now):
-                high, low = self.configs[name].high, self.configs[name].low
-                out.append(
-                    Mark(tier=name.value, used=tier.used_bytes, capacity=tier.capacity_bytes, high=high, low=low)
-                )
+                high, low, used = self.configs[name].high, self.configs[name].low, tier.used_bytes
+                out.append(Mark(tier=name.value, used=used, capacity=tier.capacity_bytes, high=high, low=low))
         return list[Item](out)
 
     def listing(self, tiers: frozenset[Tier]) -> Iterable[Item]:

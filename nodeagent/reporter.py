@@ -112,6 +112,10 @@ class Reporter:
             found[f"requests were not taken: {code}"] += count
         for (tier, why), count in budget.refused_ever.copy().items():
             found[f"blocks were not taken on {tier}: {why}"] += count
+        for tier, count in self._agent.pool.cleared.copy().items():
+            found[f"blocks were fenced while this node was away, and are erased: {tier}"] += count
+        if unkept := self._agent.ring.unkept:
+            found["times fences could not be written to the journal: they hold, and are not acknowledged"] += unkept
         return found
 
 

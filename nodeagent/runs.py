@@ -4,6 +4,7 @@ A run is the unit that is kept, moved and dropped: up to `RUN_BLOCKS` consecutiv
 block is its key, its content and its copy; everything else is done once per run.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from kvcore.blocks import BlockState, Tier, transition
@@ -54,13 +55,13 @@ class Copy:
         self.held_bytes = 0
         self.since = now
 
-    def to(self, state: BlockState, *, told: bool = False) -> None:
+    def to(self, state: BlockState, *, told: bool = False, force: bool = False) -> None:
         """Changes the state by the one transition table.
 
         Raises:
             IllegalTransition: the state is unchanged.
         """
-        self.state = transition(self.state, state, told=told)
+        self.state = transition(self.state, state, told=told, force=force)
 
     def acquire(self) -> None:
         """One more user holds the copy; it cannot be evicted."""
@@ -112,3 +113,18 @@ class Run:
             else:
                 high = middle
         return low // KEY_BYTES
+
+
+class Only:
+    """Runs that hold one of some keys, which are named by their first 16 bytes in hex; all runs where none is named."""
+
+    def __init__(self, keys: Iterable[str] = ()) -> None:
+        self._keys = {bytes.fromhex(key)[:16] for key in keys}
+
+    def has(self, run: Run) -> bool:
+        """Whether the run is meant."""
+        keys = run.keys
+        return not self._keys or any(keys[at : at + 16] in self._keys for at in range(0, len(keys), KEY_BYTES))
+
+
+ALL = Only()

@@ -23,6 +23,7 @@ from nodeagent.outbox import Lane, Outbox
 
 FLUSH_SECONDS = 0.05
 BEAT_SECONDS = 0.5
+BEAT_LEAST_SECONDS = 0.02
 BEAT_ANSWER_SECONDS = 5.0
 """A heartbeat without an answer is given up then: a connection that died must not make its sources seem silent."""
 REFUSED_MOST = 1000
@@ -116,6 +117,8 @@ class Sender:
         self._on_allowances, self._refused = on_allowances, refused
         self._roads = {s: Road(client, [i.url for i in ingest if i.shard == s]) for s in {i.shard for i in ingest}}
         self._last_sent: dict[tuple[int, int], float] = {}
+        self._beaten_at = 0.0
+        """When a heartbeat last went."""
         self._untold: Counter[tuple[tuple[str, Any], ...]] = Counter()
         """Refusals that no heartbeat has carried yet: entries without their counts."""
         self._life, self._refused_seq = str(uuid.uuid4()), 0
@@ -246,10 +249,10 @@ class Sender:
             box.lost("decode")
 
     async def _beats(self) -> None:
-        wait = WAIT_FIRST_SECONDS
+        wait, self._beaten_at = WAIT_FIRST_SECONDS, time.monotonic()
         while True:
             stated = self._stated.is_set()
-            await asyncio.sleep(BEAT_SECONDS if stated else wait)
+            await asyncio.sleep(self._beat_in(time.monotonic()) if stated else wait)
             now = time.monotonic()
             quiet = [
                 place
@@ -261,6 +264,7 @@ class Sender:
                 self._untold[tuple((k, v) for k, v in entry.items() if k != "count")] += entry["count"]
             if not quiet and not self._untold and not self._telling and stated:
                 continue
+            self._beaten_at = now
             if self._untold and not self._telling:
                 self._refused_seq += 1
                 self._telling = Counter(dict(self._untold.most_common(REFUSED_MOST)))
@@ -273,6 +277,15 @@ class Sender:
             if all(heard):
                 wait = WAIT_FIRST_SECONDS
                 self._stated.set()
+
+    def _beat_in(self, now: float) -> float:
+        """Seconds until the lane that was heard of longest ago has to be: no answer, so no fence, is waited for longer.
+
+        A frame is as good as a heartbeat; lanes that nobody hears of yet are asked for as often.
+        """
+        lanes = [(id(box), lane.shard) for box in self.outboxes if box.boot for lane in box.lanes]
+        due = max(min((self._last_sent.get(one, 0.0) for one in lanes), default=now), self._beaten_at) + BEAT_SECONDS
+        return min(max(due - now, BEAT_LEAST_SECONDS), BEAT_SECONDS)
 
     async def _beat(self, road: Road, quiet: list[SourcePosition], told: Counter[tuple[tuple[str, Any], ...]]) -> bool:
         """Whether the writer took the heartbeat."""
@@ -308,6 +321,7 @@ class Sender:
             await asyncio.to_thread(self.ring.fence, answer.fence_seq, answer.fences_after)
         elif answer.fence_seq:
             self.ring.fence(answer.fence_seq, ())
+        self.ring.heard = True
         version = answer.allowances.get("version")
         if not isinstance(version, int) or version <= self.allowances:
             return

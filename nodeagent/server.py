@@ -9,6 +9,7 @@ import contextlib
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -18,12 +19,22 @@ from kvcore.messages import Ticket, ticket_refusal
 from kvcore.refusals import AGENT
 from nodeagent.agent import Agent
 from nodeagent.engines.base import Batch
+from nodeagent.jobs import Running
+from nodeagent.transfer import PATH, Denied
 
 BODY_MAX = 8 * 2**20
 READING_MAX = 64 * 2**20
 """Bytes of all bodies that are being read: they come before anybody has proved who it is."""
 READ_SECONDS = 20.0
 REQUESTS, REQUESTS_MAX = "/v1/requests", 1024
+COMMANDS_MOST = 8
+"""Commands that are answered at a time; they have threads of their own, so that they hold up nothing else."""
+TRANSFERS_MOST = 4
+"""Answers to other agents that are made at a time."""
+COMMAND_STATUS = {
+    "command-malformed": 400, "command-signature": 401, "command-not-for-this-node": 403,
+    "targets-unproven": 403, "queue-full": 503, "journal-full": 507,
+}  # fmt: skip
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -47,13 +58,21 @@ class Api:
         self._agent = agent
         self._batch = msgspec.msgpack.Decoder(Batch)
         self._bodies = Bodies()
+        self._commands = ThreadPoolExecutor(COMMANDS_MOST, "commands")
+        self._transfers = ThreadPoolExecutor(TRANSFERS_MOST, "transfers")
         self._routes: dict[tuple[str, str], Callable[[Scope, bytes], Awaitable[Reply]]] = {
             ("GET", "/healthz"): self._health,
             ("GET", "/v1/status"): self._status,
             ("GET", "/v1/inventory"): self._inventory,
             ("POST", "/v1/commands"): self._command,
             ("POST", REQUESTS): self._requests,
+            ("POST", PATH): self._transfer,
         }
+
+    def close(self) -> None:
+        """No more commands are answered."""
+        self._commands.shutdown(wait=False, cancel_futures=True)
+        self._transfers.shutdown(wait=False, cancel_futures=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One HTTP exchange."""
@@ -102,13 +121,21 @@ class Api:
         return 200, JSON, msgspec.json.encode(held)
 
     async def _command(self, scope: Scope, body: bytes) -> Reply:
-        done = await asyncio.to_thread(self._agent.executor.execute, body)
+        loop = asyncio.get_running_loop()
+        done = await loop.run_in_executor(self._commands, self._agent.executor.execute, body)
         if isinstance(done, str):
-            status = {"command-malformed": 400, "command-signature": 401, "command-not-for-this-node": 403}.get(
-                done, 409
-            )
-            raise Problem(status, done, "The command was not carried out")
+            raise Problem(COMMAND_STATUS.get(done, 409), done, "The command was not carried out")
+        if isinstance(done, Running):  # the same command is sent again until it has its receipt
+            return 202, JSON, msgspec.json.encode({"code": "running", **done._asdict()})
         return 200, JSON, msgspec.json.encode(done)
+
+    async def _transfer(self, scope: Scope, body: bytes) -> Reply:
+        """What another agent asks of an offer: it proves itself, and the answer is sealed for it alone."""
+        loop = asyncio.get_running_loop()
+        try:
+            return 200, MSGPACK, await loop.run_in_executor(self._transfers, self._agent.desk.answer, body)
+        except Denied as e:
+            raise Problem(404 if e.code == "offer-unknown" else 403, e.code, "Nothing was given") from None
 
     async def _requests(self, scope: Scope, body: bytes) -> Reply:
         try:
@@ -189,8 +216,9 @@ class _Server(uvicorn.Server):
 async def serve(agent: Agent, stop: asyncio.Event) -> None:
     """Serves and works until `stop` is set."""
     host, port = agent.config.address
+    api = Api(agent)
     config = uvicorn.Config(
-        Api(agent), host=host, port=port, lifespan="off", log_level="warning", access_log=False, ws="none",
+        api, host=host, port=port, lifespan="off", log_level="warning", access_log=False, ws="none",
         interface="asgi3", http="h11",  # which bounds the head of a request; bodies are counted above
         ssl_certfile=agent.config.tls_cert or None, ssl_keyfile=agent.config.tls_key or None,
         timeout_graceful_shutdown=2,
@@ -207,6 +235,7 @@ async def serve(agent: Agent, stop: asyncio.Event) -> None:
         stopping.cancel()
         outcomes = await asyncio.gather(work, serving, stopping, return_exceptions=True)
         await agent.close()
+        api.close()
     for outcome in outcomes:
         if isinstance(outcome, Exception) and not isinstance(outcome, asyncio.CancelledError):
             raise outcome

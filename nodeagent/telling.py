@@ -64,22 +64,24 @@ class Teller:
             self.add(run, to)
             self._plain("drop", run, tier, "watermark")
 
-    def drop(self, run: Run, tier: Tier, reason: str) -> None:
-        """The run is no longer in the tier."""
-        self._plain("drop", run, tier, reason)
+    def drop(self, run: Run, tier: Tier, reason: str, *, keys: bytes = b"") -> None:
+        """The run is no longer in the tier; or only these of its blocks are not."""
+        self._plain("drop", run, tier, reason, keys)
 
     def quarantine(self, run: Run, tier: Tier) -> None:
         """A check of the run failed; it must not be used."""
         self._plain("state", run, tier, "quarantined")
 
-    def _plain(self, kind: Literal["move", "drop", "state"], run: Run, tier: Tier, extra: str) -> None:
+    def _plain(
+        self, kind: Literal["move", "drop", "state"], run: Run, tier: Tier, extra: str, keys: bytes = b""
+    ) -> None:
         tales = self._tales[self._outboxes[tier].source]
         if tales:
             last = tales[-1]
             if last.kind == kind and last.space is run.space and last.tier is tier and last.extra == extra:
-                last.keys.append(run.keys)
+                last.keys.append(keys or run.keys)
                 return
-        tales.append(_Tale(kind, run.space, tier, extra, [run.keys]))
+        tales.append(_Tale(kind, run.space, tier, extra, [keys or run.keys]))
 
     def flush(self) -> None:
         """Puts what was gathered. Nothing is gathered afterwards."""

@@ -9,6 +9,7 @@ change the order of two runs while neither is used, so a lazy heap is exact. Cal
 import heapq
 import math
 from collections import deque
+from collections.abc import Callable
 
 from kvcore.blocks import BlockState, Tier
 from kvcore.keys import KEY_BYTES
@@ -115,15 +116,17 @@ class Queue:
             heapq.heapify(self._heap)
         heapq.heappush(self._heap, (self._policy.rank(run), -run.depth, self._count, run, copy))
 
-    def best(self, busy: list[tuple[Run, Copy]]) -> tuple[float, Run, Copy] | None:
-        """Takes the next copy to leave out of the order; those in use are taken out too, into `busy`."""
+    def best(
+        self, busy: list[tuple[Run, Copy]], pinned: Callable[[Run], bool] = lambda run: False
+    ) -> tuple[float, Run, Copy] | None:
+        """Takes the next copy to leave out of the order; those in use or pinned are taken out too, into `busy`."""
         while self._heap:
             rank, _, _, run, copy = heapq.heappop(self._heap)
             if run.copies.get(self._tier) is not copy:
                 continue
             if self._policy.rank(run) > rank:
                 self.push(run, copy)
-            elif copy.state is not BlockState.COMMITTED:
+            elif copy.state is not BlockState.COMMITTED or pinned(run):
                 busy.append((run, copy))
             else:
                 return rank, run, copy

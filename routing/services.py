@@ -5,6 +5,7 @@ from kvcore.keys import KEY_BYTES
 from routing.replica import Found, Replica, replica
 from routing.view import Space
 from tenants.selectors import namespaces_by_digest
+from tenants.whole import need_fences
 
 KEYS_MAX = 8_192
 """Keys of one look-up; a prompt of 131,072 tokens in blocks of 16."""
@@ -32,6 +33,7 @@ def prefix_lookup(
         keys: packed, 32 bytes each.
         index: another replica than the process's own.
     """
+    need_fences()
     return (index or replica()).lookup(_space(principal, digest, generation, group), fingerprints(keys))
 
 

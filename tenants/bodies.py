@@ -144,6 +144,13 @@ class KeyLeasesIn(Strict):
     all = serializers.BooleanField(default=False)
 
 
+class PinnedOut(serializers.Serializer[Any]):
+    """What is kept where it lies: these block keys in hex, null = all; `until` in seconds since 1970."""
+
+    until = serializers.FloatField()
+    keys = serializers.ListField(child=serializers.CharField(), allow_null=True)
+
+
 class LeaseOut(serializers.Serializer[Any]):
     """Subkeys of one namespace generation, in hex. For nodes also `salt_tag`, and the tiers that may not hold it."""
 
@@ -155,6 +162,7 @@ class LeaseOut(serializers.Serializer[Any]):
     tenant = serializers.CharField(required=False)
     barred = serializers.DictField(child=serializers.CharField(), required=False)
     metered = serializers.BooleanField(required=False)
+    pins = PinnedOut(many=True, required=False)
     until = serializers.DateTimeField()
 
 

@@ -26,6 +26,7 @@ from tenants.bodies import namespace_answer
 from tenants.models import Namespace
 from tenants.services import resolved
 from tenants.services.namespace import namespace_find, namespace_remembered
+from tenants.whole import lately_whole
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -80,7 +81,7 @@ class Hot:
         key = _key(str(client[0] if client else ""), [headers.get(n.encode(), b"") for n in SAME])
         caller: Principal | None = resolved.callers.get(key, now=now)
         fields = plain(body) if caller else None
-        if caller is None or fields is None:
+        if caller is None or fields is None or not lately_whole():
             return None
         found = namespace_remembered(**fields, actor=caller, now=now)
         if found is None:

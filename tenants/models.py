@@ -247,6 +247,19 @@ class FenceAck(models.Model):
         ]
 
 
+class FenceLife(models.Model):
+    """Whether the fences were compared with what lies outside the database, in which of its lives. One row."""
+
+    id = models.SmallIntegerField(primary_key=True)
+    life = models.TextField()
+    """As `tenants.whole` names it."""
+    behind = models.BooleanField()
+    """Something outside knows fences that were not here: every node has to be asked."""
+    answered = models.JSONField(default=list)
+    """Nodes that said what they know."""
+    whole = models.BooleanField()
+
+
 class Rollout(models.Model):
     """Which share of a model's new requests each epoch gets. No row = all go to the newest open epoch."""
 

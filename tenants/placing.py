@@ -61,6 +61,12 @@ def tenant_places(ids: Collection[UUID]) -> dict[UUID, TenantPlace]:
     return {row[0]: _place(row) for row in rows}
 
 
+def tenants_placed(*, classes: Collection[str], also: Collection[UUID]) -> dict[UUID, TenantPlace]:
+    """Tenants that have a residency, are isolated from others, or have one of these classes; and these others."""
+    ruled = ~Q(residency="") | Q(isolation="node") | Q(classes__overlap=list(classes)) | Q(id__in=list(also))
+    return {row[0]: _place(row) for row in Tenant.objects.filter(ruled).order_by("id").values_list(*_TENANT)}
+
+
 def tenants_with_arena() -> dict[UUID, TenantPlace]:
     """The tenants that have arenas of their own in the tiers of nodes."""
     return {row[0]: _place(row) for row in Tenant.objects.filter(isolation="arena").values_list(*_TENANT)}

@@ -142,9 +142,17 @@ def namespaces_by_digest(digests: Sequence[bytes]) -> dict[bytes, NamespaceRow]:
     return {row.digest: row for row in _namespaces("WHERE n.digest = ANY(%s)", [list(digests)])} if digests else {}
 
 
-def namespaces_active() -> list[NamespaceRow]:
-    """The active namespaces that the current plane shows."""
-    return _namespaces("WHERE n.state = 'active' AND coalesce(t.state, 'active') = 'active' ORDER BY n.id", [])
+def namespaces_active(*, resolved: bool = False) -> list[NamespaceRow]:
+    """The active namespaces that the current plane shows; `resolved`: only those to which requests may be sent.
+
+    An epoch that is being drained is read to its end, and nobody is sent to it any more.
+    """
+    draining = (
+        " AND NOT EXISTS (SELECT FROM tenants_epoch e WHERE e.model_id = n.model_id AND e.epoch = n.model_epoch"
+        " AND e.state = 'retired')"
+    )
+    where = "WHERE n.state = 'active' AND coalesce(t.state, 'active') = 'active'" + (draining if resolved else "")
+    return _namespaces(f"{where} ORDER BY n.id", [])
 
 
 def tenant_by_slug(slug: str) -> Tenant | None:

@@ -23,8 +23,9 @@ from kvcore import messages, notes
 from kvcore.messages import Command
 from kvcore.notes import COSIGNATURE, ED25519, Checkpoint, VerifierKey
 
-HARMLESS = frozenset({"inventory", "digest", "ping"})
-"""Kinds that change nothing; every other kind destroys."""
+HARMLESS = frozenset({"inventory", "digest", "ping", "verify", "probe", "fences"})
+"""Kinds that only list and look. Every other kind destroys: a fence is for ever, so who could raise one at will could
+take a namespace from its tenant."""
 BODY_BYTES = 256 * 1024
 READ_SECONDS = 5.0
 LIFE_SECONDS, SKEW_SECONDS = 600.0, 60.0

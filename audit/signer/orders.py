@@ -2,8 +2,10 @@
 
 Pure. The order is the event `order.approved`; it stands in the log that this signer signed, under its latest head, and
 names the kind and the node. What needs a second person also needs that person's `approval.decided`; what needs one is
-decided by the kinds of commands in the order as much as by what it says of its own risk. That an event is in the log
-says that it was recorded, in front of everybody who reads the log, not that it is true.
+decided by the kinds of commands in the order as much as by what it says of its own risk. What a command reaches is
+bound too: its targets are of those whose root the order has, and the order says whether and when leases are broken and
+fences raised. That an event is in the log says that it was recorded, in front of everybody who reads the log, not that
+it is true.
 """
 
 from collections.abc import Sequence
@@ -17,17 +19,22 @@ from audit.signer.heads import Head
 from kvcore.leaf import LATE, NOBODY, OUTCOMES, Leaf, LeafError, body_hash, parse_leaf
 from kvcore.messages import Command
 from kvcore.proofs import leaf_hash, verify_inclusion
+from kvcore.targets import MOST_TARGETS, ArgsBound, part_root
 
 ORDER, DECISION = 0x0501, 0x0230
 """Numbers of `order.approved` and `approval.decided`."""
 RISKS = ("R0", "R1", "R2", "R3")
 SECOND_PERSON = "R3"
 LEAST = {
-    **dict.fromkeys(("verify", "purge", "evict", "demote", "promote", "migrate"), "R0"),
+    **dict.fromkeys(("fence", "verify", "probe", "purge", "evict", "move", "offer", "take", "release", "erase"), "R0"),
+    "shred": "R1",
     **dict.fromkeys(("reset", "overwrite"), "R2"),
 }
-"""Least risk of an order with commands of this kind, whatever it says of itself. A kind that is not here (one that
-destroys keys or media, or that this signer does not know) needs a second person."""
+"""Least risk of an order with commands of this kind, whatever it says of itself: that of the smallest plan that has it
+(`kvcore.risk`). What is erased can be one's own session; a node's keys go with whole namespaces that were erased. What
+is not here (what destroys media or other keys, or is unknown to this signer) needs a second person."""
+BOUND = frozenset({"erase", "shred", "fence"})
+"""Kinds that are signed only for an order that names its targets; of one that does, every kind has to name them."""
 CONSOLE_PRODUCERS = 64
 """Events with a smaller producer id are the console's own; others come from a tenant's session, which may lie."""
 PERIOD_SECONDS = 90 * 86_400
@@ -52,6 +59,10 @@ class _Order(msgspec.Struct, frozen=True):
     risk: str
     not_after: str
     approval: str | None = None
+    targets_root: str | None = None
+    targets: int | None = None
+    force_after: str | None = None
+    fencing: bool = False
 
 
 class _OrderBody(msgspec.Struct, frozen=True):
@@ -104,6 +115,8 @@ def refusal(command: Command, order: Evidence, approval: Evidence | None, *, hea
         return "order-of-another-node"
     if command.expires_at > not_after:
         return "order-expired"
+    if refused := _reach_refusal(command, body.data):
+        return refused
     if risk_of(body.data.risk, body.data.kinds) != SECOND_PERSON and not body.data.approval:
         return None
     return _approval_refusal(leaf, body, approval, head, now)
@@ -112,6 +125,25 @@ def refusal(command: Command, order: Evidence, approval: Evidence | None, *, hea
 def risk_of(stated: str, kinds: Sequence[str]) -> str:
     """The strictest of what an order says and what its kinds of commands are worth at least."""
     return max([stated, *(LEAST.get(kind, SECOND_PERSON) for kind in kinds)], key=RISKS.index)
+
+
+def _reach_refusal(command: Command, order: _Order) -> str | None:
+    """Why the order does not reach this: other targets, leases broken too early, a fence that was not ordered."""
+    if order.targets_root is None:
+        return "order-without-targets" if command.kind in BOUND else None
+    try:
+        args = msgspec.convert(command.args, ArgsBound)
+        root = part_root(args.targets, args.part) if len(args.targets) <= MOST_TARGETS else ""
+        force_after = _time(order.force_after) if order.force_after else None
+    except (msgspec.ValidationError, ValueError):
+        return "targets-malformed"
+    if args.operation != order.operation:
+        return "order-of-another-operation"
+    if root != order.targets_root or args.part.count != order.targets:
+        return "order-of-other-targets"
+    if args.force and (force_after is None or args.deadline < force_after):
+        return "force-not-ordered"
+    return "fence-not-ordered" if not order.fencing and (args.fencing or command.kind == "fence") else None
 
 
 def _approval_refusal(order: Leaf, asked: _OrderBody, approval: Evidence | None, head: Head, now: float) -> str | None:

@@ -22,6 +22,7 @@ _ACTIONS = {
     "log.refused_by_signer": "log.gap",
     "log.finding_settled": "log.gap",
     "command.concluded": "receipt.concluded",
+    "receipt.accepted": "receipt.concluded",
     "certificate.issued": "certificate.issued",
     "placement.refused": "quota.refused",
     "placement.violated": "quota.refused",

@@ -21,6 +21,8 @@ from catalog.index.steps import (
     MOVE,
     RESET,
     STATE,
+    TAKEN,
+    VACATE,
     Touched,
     Work,
 )
@@ -28,7 +30,7 @@ from kvcore.blocks import TRANSITIONS, VOLATILE, Guard
 
 FULL = 2**64 - 1
 Mask = int
-COMMITTED = "committed"
+COMMITTED, EVICTING = "committed", "evicting"
 PASSING = ("transferring", "evicting")
 """States that end when a block is announced again; `referenced` and `quarantined` outlive that."""
 _STEPS = {(b, a) for (b, a), guard in TRANSITIONS.items() if b and guard in (Guard.ALWAYS, Guard.NOT_PURGED)}
@@ -70,6 +72,8 @@ class Placements(Owners):
     def __init__(self) -> None:
         super().__init__()
         self._listing: dict[int, Listing] = {}
+        self.vacated: dict[tuple[int, int], Mask] = {}
+        """(owner, segment) → what moved to another owner and was not let go yet."""
         self._offs = np.zeros(0, np.int64)
         self._keys = np.zeros((0, 2), np.uint64)
 
@@ -129,7 +133,7 @@ class Placements(Owners):
         if w.kind == ADD or w.kind == ADDS:
             if w.source in self._listing:
                 self._listed(w, run)
-            elif new := self._add(self.owner(w.source, w.tier, t), run, t):
+            elif new := self._add(self.owner(w.source, w.tier, t), run, t, announced=w.reason != TAKEN):
                 t.added[w.source, w.tier, run.keyspace, run.family] += new
         elif w.kind == DROP:
             if gone := self._drop(w, run, t):
@@ -138,6 +142,8 @@ class Placements(Owners):
             self._move(w, run, t)
         elif w.kind == STATE:
             self._state(w, run, t)
+        elif w.kind == VACATE:
+            self._vacate(w, run, t)
 
     def _add(self, o: int, run: Run, t: Touched, announced: bool = True) -> int:
         """Blocks that were not held before; a repeated announcement ends passing states only, a move all of them."""
@@ -250,9 +256,23 @@ class Placements(Owners):
         self._keep_states(o, run.seg, by_state)
         t.placed.add((o, run.seg))
 
+    def _vacate(self, w: Work, run: Run, t: Touched) -> None:
+        """The owner's blocks belong to another owner now: not routable from this commit on."""
+        o = self.owner_of.get((w.source, w.tier))
+        held = (self.place[o].get(run.seg, 0) if o is not None else 0) & run.mask
+        if o is None or not held:
+            return
+        by_state = {s: m & ~held for s, m in self.states.get((o, run.seg), {}).items()}
+        by_state[EVICTING] = by_state.get(EVICTING, 0) | held
+        self._keep_states(o, run.seg, by_state)
+        self.vacated[o, run.seg] = self.vacated.get((o, run.seg), 0) | held
+        t.placed.add((o, run.seg))
+
     def _forget_states(self, o: int, seg: int, mask: Mask, which: tuple[str, ...] | None, t: Touched) -> None:
-        """Those of `mask` are committed now: out of every exception, or out of `which`."""
+        """Those of `mask` are committed now: out of every exception, or out of `which` (not what was vacated)."""
         before = self.states[o, seg]
+        if which is not None and self.vacated:
+            mask &= ~self.vacated.get((o, seg), 0)
         after = {s: m & ~mask if which is None or s in which else m for s, m in before.items()}
         if after != before:
             self._keep_states(o, seg, after)
@@ -260,6 +280,8 @@ class Placements(Owners):
 
     def _keep_states(self, o: int, seg: int, by_state: dict[str, Mask]) -> None:
         by_state = {s: m for s, m in by_state.items() if m}
+        if self.vacated and (left := self.vacated.pop((o, seg), 0) & by_state.get(EVICTING, 0)):
+            self.vacated[o, seg] = left
         if by_state:
             self.states[o, seg] = by_state
         else:

@@ -12,7 +12,8 @@ from uuid import UUID
 
 import msgspec
 
-ADD, MOVE, DROP, STATE, ADDS = "add", "move", "drop", "state", "adds"
+ADD, MOVE, DROP, STATE, ADDS, VACATE = "add", "move", "drop", "state", "adds", "vacate"
+TAKEN = "taken"
 CLEAR, RESET, LOSE, LIST, LISTED = "clear", "reset", "lose", "list", "listed"
 CONTROL = frozenset({CLEAR, RESET, LOSE, LIST, LISTED})
 """Steps without keys."""
@@ -24,11 +25,13 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     """One step, already checked and resolved; steps are folded in the order of the list.
 
     kind:
-      add    consecutive blocks of one chain came to `tier`; `parent` is the key before the first, None at a root
+      add    consecutive blocks of one chain came to `tier`; `parent` is the key before the first, None at a root;
+             `reason` TAKEN: out of a move, which ends every state that they had there
       adds   single blocks of many chains came; `parents` is packed like `keys`, 32 zero bytes at a root
       move   blocks went from `tier` to `to`
       drop   blocks left `tier` for `reason`
       state  blocks of `tier` are now `state`
+      vacate blocks of `tier` were taken by another owner: those held are evicting, whatever is told of them again
       clear  `tiers` (all if empty) were emptied, of `keyspaces` or, if that is None, altogether
       reset  a new boot: volatile tiers leave in one row each
       lose   the node is gone: every tier of the source leaves in one row each

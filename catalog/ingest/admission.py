@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from datetime import datetime
 from uuid import UUID
 
-from catalog.index.steps import ADD, ADDS, CLEAR, DROP, MOVE, STATE
+from catalog.index.steps import ADD, ADDS, CLEAR, DROP, MOVE, STATE, TAKEN
 from catalog.ingest.keymap import Keyspace, Memory, Touched, Work
+from catalog.ingest.move_book import MoveBook
 from catalog.ingest.pictures import Pictures
 from catalog.ingest.registry import Registry
 from catalog.ingest.sources import Source
@@ -29,8 +30,11 @@ GROUPS_USUAL = 64
 class Admission:
     """Items → steps of one writer. `begin` before each batch."""
 
-    def __init__(self, memory: Memory, registry: Registry, pictures: Pictures, days: UsageDays) -> None:
+    def __init__(
+        self, memory: Memory, registry: Registry, pictures: Pictures, days: UsageDays, moves: MoveBook
+    ) -> None:
         self.memory, self.registry, self.pictures, self.days = memory, registry, pictures, days
+        self.moves = moves
         self.at: dict[tuple[bytes, int, int], Keyspace] = {}
         self.by_digest: dict[bytes, list[Keyspace]] = {}
         self.unclaimed: Counter[UUID] = Counter()
@@ -58,7 +62,8 @@ class Admission:
             case Add():
                 self._foreign(source, item)
                 keyspace = self._sized(source, item)
-                return Work(ADD, source.id, item.tier, keyspace.id, item.keys, item.parent, tag=tag)
+                why = TAKEN if item.step is not None else ""
+                return Work(ADD, source.id, item.tier, keyspace.id, item.keys, item.parent, reason=why, tag=tag)
             case Adds():
                 keyspace = self._sized(source, item)
                 return Work(ADDS, source.id, item.tier, keyspace.id, item.keys, parents=item.parents, tag=tag)
@@ -121,15 +126,17 @@ class Admission:
         return Work(CLEAR, source.id, tiers=item.tiers, keyspaces=chosen, tag=tag) if chosen else None
 
     def _foreign(self, source: Source, item: Add) -> None:
-        if item.from_owner is None and item.step is None:
-            return
-        mine = any(
-            o == item.from_owner and self.memory.sources[s].node_id == source.node
-            for (s, _), o in self.memory.owner_of.items()
-        )
-        if item.from_owner is not None and not mine:
+        """Blocks that were taken from another owner, inside an open step or not at all.
+
+        Raises:
+            Refused: step-unknown or foreign-owner.
+        """
+        if item.step in self.moves.open:
+            self.moves.admit(source, item)
+        elif item.from_owner is not None:
             raise Refused("foreign-owner", f"owner {item.from_owner}")
-        raise Refused("step-unknown", str(item.step)[:64])
+        elif item.step is not None:
+            raise Refused("step-unknown", str(item.step)[:64])
 
     def _sized(self, source: Source, item: Add | Adds) -> Keyspace:
         """The keyspace, if the item's block is of the size that was registered, or first reported."""

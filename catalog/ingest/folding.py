@@ -19,6 +19,7 @@ from catalog.ingest.dealing import Dealer
 from catalog.ingest.inventory import Inventories
 from catalog.ingest.jobs import Broken, Job, Outcome, ordered
 from catalog.ingest.keymap import Touched, Work
+from catalog.ingest.move_book import MoveBook
 from catalog.ingest.nodes import SHUT, NodeBook
 from catalog.ingest.pictures import Pictures
 from catalog.ingest.policies import PolicyBook
@@ -64,8 +65,9 @@ class Folder:
         self.policies = PolicyBook(nodes, version=int(now * 1000))
         self.dealer, self.attempts = Dealer(self.memory, nodes, self.policies), Attempts(self.policies)
         self.days = UsageDays(store.shard, datetime.fromtimestamp(now, UTC))
-        self.admission = Admission(self.memory, registry, pictures, self.days)
-        self.inventories = Inventories()
+        self.moves = MoveBook(store.shard)
+        self.admission = Admission(self.memory, registry, pictures, self.days, self.moves)
+        self.inventories, self.purges = Inventories(), console_source.PurgeBook(store.shard, memory=self.memory)
         self.sources: dict[int, Source] = {}
         self.named: dict[tuple[UUID, str, int], Source] = {}
         self.of_node: dict[UUID, list[Source]] = {}
@@ -75,7 +77,8 @@ class Folder:
     # ------------------------------------------------------------------ batch
     def due(self, now: float) -> bool:
         """Whether a batch without any job would still have something to look at."""
-        return self.nodes.due(now) or self.registry.due(now) or self.policies.due(now) or self.dealer.due(now)
+        books = (self.nodes, self.registry, self.policies, self.dealer, self.purges)
+        return any(book.due(now) for book in books)
 
     def fold(self, jobs: list[Job], broken: list[Broken], now: float) -> Batch:
         """The batch is in memory and its transaction prepared; the answers hold once it is written.
@@ -91,6 +94,9 @@ class Folder:
         if self.store.shard == 0:
             self.dealer.deal(now)
         self._silence(batch)
+        batch.work += self.purges.hiding(self.admission.by_digest)
+        for source in self.purges.begin(self.sources):
+            batch.work += self.purges.steps(source, self.admission.by_digest)
         for job in ordered(jobs):
             self._job(batch, job)
         for entry in broken:
@@ -127,6 +133,8 @@ class Folder:
         try:
             self.nodes.refresh(now)
             self.registry.refresh(now)
+            self.purges.refresh(now)
+            self.moves.ask((item for job in jobs for item in telling.good(job)), now)
             spoken = {d for job in jobs for d in digests(telling.good(job))}
             self.registry.rows(spoken)
             self.policies.refresh(now)
@@ -188,6 +196,7 @@ class Folder:
                 self.reset(batch, source)
                 self._items(batch, source, job, rejected)
             case Next():
+                batch.work += self.purges.steps(source, self.admission.by_digest, upto=frame.seq - 1)
                 self._items(batch, source, job, rejected)
         batch.answers.append((job, source, STATES[type(verdict)], verdict, rejected))
 
@@ -219,7 +228,7 @@ class Folder:
                 rejected.append(Rejected(index=index, code=e.code))
                 continue
             if step is not None:
-                batch.work.append(step)
+                batch.work += [step, *self.moves.vacated(item, step), *self.purges.came(item, step, job.message)]
 
     def step(self, batch: Batch, source: Source, job: Job, index: int, item: Item) -> Work | None:
         """The step of one item.
@@ -233,9 +242,17 @@ class Folder:
         if isinstance(item, Add | Adds | Move):
             self._place(batch, source, item)
         if self.admission.stale(item):
+            self._zombie(source, job, item)
             self.pictures.refused(source.id, "stale-generation", f"generation {getattr(item, 'gen', 0)}", batch.when)
             telling.count("stale-generation")
         return step
+
+    def _zombie(self, source: Source, job: Job, item: Item) -> None:
+        """Blocks of a fenced generation are announced: they are there, and no receipt from before covers them."""
+        at = job.message
+        if isinstance(item, Add | Adds | Move) and isinstance(at, Frame | InventoryPage):
+            tier = item.to if isinstance(item, Move) else item.tier
+            self.purges.announced(source.id, tier, item.ns, at.boot, at.stream, at.seq)
 
     def _place(self, batch: Batch, source: Source, item: Add | Adds | Move) -> None:
         """Blocks that must not be where they are told to be are there all the same: flagged, and an event tells it."""
@@ -333,12 +350,15 @@ class Folder:
         telling.measure(batch)
         extras = [*self.nodes.statements(batch.now), *self.pictures.rows(batch.when)]
         extras += [*self.attempts.rows(batch.when), *self.admission.stale_hits.rows(batch.when)]
+        extras += self.purges.rows(batch.now)
         if self.store.shard == 0:
             extras += self.dealer.rows(batch.now, batch.when)
         if extras or batch.touched:  # what is only counted does not make a commit by itself
             extras += self.days.rows(batch.when)
         if batch.touched or extras:
-            batch.prepared = self.store.prepare(batch.touched, extras, batch.now)
+            self.purges.left(batch.touched.held, self.memory.keyspaces, self.registry.known)
+            vacated = self.purges.vacated(self.memory)
+            batch.prepared = self.store.prepare(batch.touched, extras, batch.now, vacated=vacated)
         self.pictures.committed()  # if the write fails, this memory and these pictures are dropped together
 
     def _answer(self, batch: Batch) -> None:

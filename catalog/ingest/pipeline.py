@@ -26,6 +26,7 @@ from catalog.ingest.jobs import Broken, BrokenBook, Job
 from catalog.ingest.keymap import Touched
 from catalog.ingest.poison import Suspects
 from catalog.ingest.writer import Lock, Writer, open_writer
+from catalog.operation_orders import OPERATIONS
 from catalog.quotas import QUOTAS
 from catalog.store import Deposed, Prepared
 from kvconsole.infra import nudge
@@ -39,7 +40,7 @@ BATCH_BYTES, BATCH_JOBS = 8 * 2**20, 1024
 IDLE_EVERY_S = 0.25
 COLLECT_EVERY_S = 30.0
 WAIT_S = 0.5
-WAKE_TOPICS = (nudge.FENCES, nudge.NODES, QUOTAS, "namespaces")
+WAKE_TOPICS = (nudge.FENCES, nudge.NODES, QUOTAS, OPERATIONS, "namespaces")
 
 
 def collect() -> None:
@@ -311,7 +312,10 @@ class Pipeline:
     async def _wakes(self) -> None:
         """Fences, namespaces and nodes are read again as soon as somebody changed them."""
         async for wake in nudge.subscribe(WAKE_TOPICS):
-            if wake is not None and self.writer is not None:
+            if wake is not None and wake.topic == OPERATIONS and self.writer is not None:
+                self.writer.folder.purges.dirty = True
+                self.kick.set()
+            elif wake is not None and self.writer is not None:
                 self.writer.registry.dirty = True
                 self.writer.nodes.dirty |= wake.topic in (nudge.NODES, QUOTAS)
                 if wake.topic == QUOTAS:

@@ -6,9 +6,11 @@ seconds, and as soon as somebody is woken for it. Called by the fold thread only
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from uuid import UUID
 
 from catalog.ingest.nodes import NodeBook
+from catalog.pins import pins_in_force
 from catalog.placing import class_rules, rule_of
 from kvcore.residency import Place, Rule, refusal
 from tenants.placing import NamespacePlace, namespace_places
@@ -26,6 +28,7 @@ class PolicyBook:
     rules: dict[UUID, dict[str, Rule]] = field(default_factory=dict)
     known: dict[bytes, NamespacePlace] = field(default_factory=dict)
     unknown: set[bytes] = field(default_factory=set)
+    pins: frozenset[tuple[UUID]] = frozenset()
     as_of: float = 0.0
     dirty: bool = True
     _places: dict[UUID, Place] = field(default_factory=dict)
@@ -43,7 +46,9 @@ class PolicyBook:
             self.known = namespace_places([*self.known, *self.unknown])
             self.unknown.difference_update(self.known)
             self.as_of, self.dirty = now, False
-            if any(self.known.get(d) != n for d, n in before[1].items()) or self.rules != before[0]:
+            pins, self.pins = self.pins, frozenset(pins_in_force(datetime.fromtimestamp(now, UTC)).values_list("id"))
+            changed = self.rules != before[0] or self.pins != pins
+            if changed or any(self.known.get(d) != n for d, n in before[1].items()):
                 self._changed(now)
         places = {row.id: row.place for row in self.nodes.rows.values()}
         if places != self._places:

@@ -1,17 +1,22 @@
-"""Decides what the writer knows of namespaces and fences: cached, and never older than a second.
+"""Decides what the writer knows of namespaces and fences: cached; fences are never older than a tenth of a second.
 
-Called by the fold thread only. A namespace that is not registered is asked for again each second, so that its
-blocks are adopted soon after somebody registers it.
+A fence has to be known on every node within a second of its commit, and nodes ask twice a second: what the writer may
+wait for is the rest, also where nobody wakes it. Called by the fold thread only. A namespace that is not registered is
+asked for again each second, so that its blocks are adopted soon after somebody registers it.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from django.db import OperationalError
+
 from kvcore.messages import Fence
 from tenants import selectors
 from tenants.selectors import NamespaceRow
+from tenants.whole import fences_whole
 
-FRESH_S = 1.0
+FRESH_S = 0.1
+UNKNOWN_S = 1.0
 UNKNOWN_MOST = 100_000
 """Digests that are remembered as not registered; beyond that they are simply asked for again."""
 AFTER_MOST = 1_000
@@ -20,13 +25,16 @@ AFTER_MOST = 1_000
 
 @dataclass(slots=True)
 class Registry:
-    """Namespaces by digest and the fence log, as of at most `FRESH_S` ago; `claimed` were registered since."""
+    """Namespaces by digest and the fence log, as of at most `FRESH_S` ago; `claimed` were registered since.
+
+    `asked_at`: when those that are not registered were last asked for."""
 
     known: dict[bytes, NamespaceRow] = field(default_factory=dict)
     unknown: set[bytes] = field(default_factory=set)
     claimed: list[NamespaceRow] = field(default_factory=list)
     fence_seq: int = 0
     as_of: float = 0.0
+    asked_at: float = 0.0
     dirty: bool = True
     _after: dict[int, list[Fence]] = field(default_factory=dict)
 
@@ -34,9 +42,13 @@ class Registry:
         """What changed is known: new fences, and namespaces registered since."""
         if not self.due(now):
             return
+        if not fences_whole():
+            raise OperationalError("fences-replaying")
         latest, fences = selectors.fences_after(self.fence_seq)
         again = {bytes(f.ns) for f in fences if bytes(f.ns) in self.known}
-        found = selectors.namespaces_by_digest(list(self.unknown | again)) if self.unknown or again else {}
+        if self.dirty or not 0 <= now - self.asked_at < UNKNOWN_S:
+            again, self.asked_at = again | self.unknown, now
+        found = selectors.namespaces_by_digest(list(again)) if again else {}
         self.claimed += [row for digest, row in found.items() if digest in self.unknown]
         self.known.update(found)
         self.unknown.difference_update(found)

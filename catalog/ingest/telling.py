@@ -124,6 +124,8 @@ def notes(folder: Folder, batch: Batch) -> None:
     kinds = {"unknown-keys": t.unheld, "illegal-transition": t.illegal, "parent-mismatch": t.mismatched}
     for code, found in kinds.items():
         for (source_id, tag), keys in found.items():
+            if tag < 0:  # of a step of the console's own
+                continue
             source, job, index = batch.tags[tag]
             m = job.message
             where = f"{keys} keys, item {index} of " + (f"frame {m.seq}" if isinstance(m, Frame) else "the inventory")

@@ -1,7 +1,8 @@
-"""The tables of the catalog, in four rooms: who there is, what is where, who may have how much,
+"""The tables of the catalog, in five rooms: who there is, what is where, who may have how much, what is wanted,
 and what the pictures are drawn from."""
 
 from catalog.models.fleet import NODE_ROLES, NODE_STATES, Node, NodeCommand, NodeTier
+from catalog.models.operations import HOLD_STATES, STEP_STATES, Hold, Operation, OperationTarget, Plan, Step
 from catalog.models.pictures import (
     Eviction,
     HeatAxis,
@@ -14,6 +15,7 @@ from catalog.models.pictures import (
     TierMark,
     Usage,
 )
+from catalog.models.pins import Pin
 from catalog.models.quotas import (
     Allowance,
     Attempt,
@@ -41,18 +43,24 @@ from catalog.models.store import (
     Shard,
     Source,
 )
+from catalog.models.windows import FROM_RISKS, DenyWindow
 
 __all__ = [
+    "FROM_RISKS",
+    "HOLD_STATES",
     "NODE_ROLES",
     "NODE_STATES",
     "SOURCE_STATES",
+    "STEP_STATES",
     "Allowance",
     "Attempt",
     "ClassRule",
+    "DenyWindow",
     "Eviction",
     "HeatAxis",
     "HeatColumn",
     "HeatRow",
+    "Hold",
     "Holding",
     "Keyspace",
     "Ledger",
@@ -61,8 +69,12 @@ __all__ = [
     "NodeCommand",
     "NodeDeal",
     "NodeTier",
+    "Operation",
+    "OperationTarget",
     "Owner",
+    "Pin",
     "Placement",
+    "Plan",
     "Pulse",
     "Quota",
     "RateQuota",
@@ -75,6 +87,7 @@ __all__ = [
     "Source",
     "SourcePulse",
     "StaleHit",
+    "Step",
     "TenantTier",
     "TierMark",
     "Usage",

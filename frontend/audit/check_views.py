@@ -1,9 +1,12 @@
 """Answers the public check: anybody may bring a proof or an export, logged in or not. Nothing of it is kept."""
 
+import re
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 
+from audit import certifying
 from audit.verifier import kvc_verify
 from frontend import wording
 from frontend.audit import checking, sentences
@@ -28,8 +31,19 @@ def verify(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         found = checked(request, form)
     mine = may(principal_of(request), "page-audit-consistency", method="GET")
-    context = {"most": checking.MOST_UPLOAD, "may": mine, **(verdict(found) if found else {})}
+    context = {
+        "most": checking.MOST_UPLOAD,
+        "may": mine,
+        "issued": issued(request),
+        **(verdict(found) if found else {}),
+    }
     return answer(request, "frontend/audit/verify.html", form, context)
+
+
+def issued(request: HttpRequest) -> bool | None:
+    """Whether this console issued the certificate whose SHA-256 the address names; None: it names none."""
+    digest = request.GET.get("certificate", "")
+    return certifying.is_issued(bytes.fromhex(digest)) if re.fullmatch("[0-9a-f]{64}", digest) else None
 
 
 def checked(request: HttpRequest, form: Form) -> Checked | None:

@@ -1,4 +1,4 @@
-"""Decides how a proof or a bundle is checked on the public page: by the very file that people run offline, unchanged.
+"""Decides how proofs, bundles and certificates are checked on the public page: by the file that people run offline.
 
 What was uploaded is in memory alone, in files without a name that end with the call. Nothing is stored or logged; size,
 unpacked size and how many checks run at once are bounded. That the log only grew between two signed heads is shown with
@@ -35,7 +35,7 @@ class Brought(NamedTuple):
     """What somebody brings.
 
     Attributes:
-        proof: a proof file or a bundle.
+        proof: a proof file, a bundle or a certificate.
         body: of the event; empty = only its leaf is proven.
         pii: its personal data with the salt, as it was disclosed.
         earlier: a checkpoint, proof file or bundle with which the log has to begin.
@@ -50,7 +50,7 @@ class Brought(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What came of it. `kind`: proof, bundle, or head where only something earlier was brought."""
+    """What came of it. `kind`: proof, bundle, certificate, or head where only something earlier was brought."""
 
     kind: str
     verdict: str
@@ -73,7 +73,7 @@ def check(brought: Brought) -> Checked:
         given = [line.strip() for line in brought.keys.split("\n") if line.strip()]
         own = own_keys() if not (given and brought.proof) else []
         trusted, trust = (given, "given") if given else (own, "console" if own else "none")
-        kind = "head" if not brought.proof else "bundle" if brought.proof[:2] == b"PK" else "proof"
+        kind = kind_of(brought.proof)
         reports = [_event(kind, brought, trusted)] if brought.proof else []
         if brought.earlier:
             reports.append(_grown(brought, trusted, own))
@@ -84,16 +84,25 @@ def check(brought: Brought) -> Checked:
         _places.release()
 
 
+def kind_of(proof: bytes) -> str:
+    """What it is, by how it begins; what is none of them is read as a proof, and told to be none."""
+    if not proof:
+        return "head"
+    return "bundle" if proof[:2] == b"PK" else "certificate" if proof.lstrip()[:1] == b"{" else "proof"
+
+
 def _event(kind: str, brought: Brought, keys: list[str]) -> kvc_verify.Report:
-    """What the verifier says of a proof or a bundle."""
-    with _held(brought.proof) as file, _held(brought.body) as body, _held(brought.pii) as pii:
+    """What the verifier says of a proof, a bundle or a certificate."""
+    data = brought.proof.strip() + b"\n" if kind == "certificate" else brought.proof  # what was pasted lost its end
+    with _held(data) as file, _held(brought.body) as body, _held(brought.pii) as pii:
         if kind == "bundle" and (too_large := _too_large(file)):
             report = kvc_verify.Report(kind, file)
-            report.problem(too_large)
+            with report.noted():
+                raise too_large
         else:
             more = {"body": body if brought.body else None, "pii": pii if brought.pii else None}
-            report = _run(kind, keys, file=file, **more)
-        if kind == "bundle" and (brought.body or brought.pii):
+            report = _run(kind, keys, file=file, **(more if kind == "proof" else {}))
+        if kind != "proof" and (brought.body or brought.pii):
             report.add("remarks", "not-used", "body and personal data are checked with a proof; a bundle has its own")
         return _plain(report, {file: "", body: "body", pii: "pii"})
 
@@ -161,7 +170,7 @@ def _run(command: str, keys: list[str], **files: str | None) -> kvc_verify.Repor
 def _too_large(file: str) -> kvc_verify.Malformed | None:
     """Before anything is unpacked: an archive says how large it gets, and the verifier holds it to that."""
     with contextlib.suppress(kvc_verify.Wrong):  # the check itself tells that better
-        if sum(entry.size for entry in kvc_verify.Zip(file).entries.values()) > MOST_UNPACKED:
+        if sum(entry.size for entry in kvc_verify.zip_entries(file).values()) > MOST_UNPACKED:
             return kvc_verify.Malformed("too-large", f"unpacked it is more than {MOST_UNPACKED >> 20} MiB")
     return None
 

@@ -7,14 +7,15 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.utils.safestring import SafeString
+from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from audit.export.foresee import Foreseen
 from audit.tree import LogState
 from frontend import formats
 from frontend.audit.checking import Checked
 from frontend.audit.wording import TRUST
+from kvcore import erasure_words
 
 OLD_SECONDS = 150.0
 """The signer repeats itself every 60 s; after two that did not come, the page says so."""
@@ -122,18 +123,37 @@ def verdict(found: Checked) -> list[str]:
     lines = [_verdict(found)]
     if found.verdict == "valid" and found.grown and found.kind != "head":
         lines.append(_("Its log begins with the %(n)s entries that you kept.") % {"n": _size(found, "previous")})
+    if found.kind == "certificate" and (said := found.facts.get("certificate")):
+        lines += _certificate(said)
     if told := _personal(found.facts.get("personal_data", {})):
         lines.append(told)
     return [*lines, str(TRUST[found.trust])]
+
+
+def _certificate(said: dict[str, Any]) -> list[str]:
+    """What a certificate comes to, in the words of its class; whether it bears a seal."""
+    cls, language = int(str(said["class"])[1:]), lang()
+    seal = _("It bears the seal.") if said["seal"] else _("It bears no seal.")
+    odd = int(said["exceptions"])
+    told = ngettext("It has %(n)s exception.", "It has %(n)s exceptions.", odd) % {"n": odd} if odd else ""
+    name = _("Class E%(cls)s, %(name)s.") % {"cls": cls, "name": erasure_words.name(cls, language)}
+    return [" ".join(part for part in (name, erasure_words.sentence(cls, language), told, seal) if part)]
+
+
+def lang() -> erasure_words.Lang:
+    """The language of the page, as classes are worded in."""
+    return "zh" if (get_language() or "en").startswith("zh") else "en"
 
 
 def _verdict(found: Checked) -> str:
     if found.verdict == "incomplete":
         return _("Nothing is wrong, but something is missing.")
     if found.verdict == "malformed":
-        return _("This cannot be read as a proof or an export.")
+        return _("This cannot be read as a proof, an export or a certificate.")
     if found.verdict == "invalid":
         return _("Not valid: this is not what was signed.")
+    if found.kind == "certificate":
+        return _("Valid: what this certificate says follows from what the nodes signed.")
     if found.kind == "proof":
         index = formats.number(found.facts["event"]["index"])
         return _("Valid: entry %(index)s is in the log.") % {"index": index}

@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from catalog.selectors import TierView
 from frontend import formats, shapes, wording
 from frontend.audit import wording as audit
+from frontend.operations import wording as operating
 from frontend.tenancy import wording as tenancy
 
 register = template.Library()
@@ -64,6 +65,12 @@ KINDS = {
     "delivery": audit.DELIVERY_STATES,
     "approval": audit.APPROVAL_STATES,
     "verdict": audit.VERDICTS,
+    "operation": operating.STATES,
+    "cell": operating.CELLS,
+    "step": operating.STEP_STATES,
+    "risk": operating.RISKS,
+    "blocker": operating.BLOCKERS,
+    "hold": operating.HOLDS,
 }
 WORDS = {
     "role": wording.NODE_ROLES,
@@ -89,6 +96,15 @@ WORDS = {
     "power": audit.POWERS,
     "actor": audit.ACTORS,
     "filter": {name: words[0] for name, words in audit.FILTERS.items()},
+    "operation_kind": operating.KINDS,
+    "trigger": operating.TRIGGERS,
+    "step_kind": operating.STEPS,
+    "risk_reason": operating.REASONS,
+    "blocked": operating.BLOCKED,
+    "why": operating.WHY,
+    "condition": operating.STATUSES,
+    "approval_kind": operating.APPROVALS,
+    "part": {name: words[0] for name, words in operating.PARTS.items()},
     "kpi": {name: words[0] for name, words in tenancy.KPIS.items()},
     "kpi_note": {name: words[1] for name, words in tenancy.KPIS.items()},
 }

@@ -47,7 +47,7 @@ def model_or_404(name: str) -> Any:
 
 def page(now: datetime, query: QueryDict, principal: Principal | None) -> dict[str, Any]:
     """All models, and one of them with everything."""
-    acts = may(principal, "page-rollout", "page-epoch-new", "page-model-new", "page-adapter-new")
+    acts = may(principal, "page-rollout", "page-epoch-new", "page-model-new", "page-adapter-new", "page-epoch-retire")
     listed = models_page(query)
     wanted, models = query.get("model", ""), listed["models"]
     chosen = model_or_404(wanted) if wanted else selectors.model_by_name(models[0].name) if models else None

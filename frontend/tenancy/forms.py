@@ -49,6 +49,7 @@ FIELD_WORDS: dict[str, str | Promise] = {
     "not-of-tenant": _("This role does not exist within a tenant."),
     "beyond-owner": _("Its owner does not have this role."),
     "beyond-caller": _("This is beyond the token that asks."),
+    "duplicate": _("The same stands in a row above."),
     "not-of-service": _("Only people have this role, no service account."),
 }
 

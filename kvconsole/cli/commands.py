@@ -13,7 +13,7 @@ from urllib.parse import quote
 import typer
 
 from kvconsole.cli import output
-from kvconsole.cli.client import USAGE, Client, Failure
+from kvconsole.cli.client import REFUSED, UNKNOWN, USAGE, Client, Failure
 
 Limit = Annotated[int, typer.Option(min=1, help="At most so many")]
 Rehearse = Annotated[bool, typer.Option("--validate-only", help="The whole check, no effect")]
@@ -56,6 +56,21 @@ def post(context: typer.Context, path: str, body: Any, rehearse: bool = False) -
     """A POST, and its answer."""
     params = {"validate_only": "true" if rehearse else None}
     show(context, client(context).call("POST", path, body, params=params).json())
+
+
+def start(context: typer.Context, path: str, body: Any, rehearse: bool = False) -> None:
+    """A POST that starts an operation; what goes wrong says what was not done, or that nobody knows.
+
+    Raises:
+        Failure: as the call.
+    """
+    try:
+        post(context, path, body, rehearse)
+    except Failure as failure:
+        undone = "Nothing was fenced and nothing was deleted."
+        if failure.code not in (REFUSED, USAGE, UNKNOWN):
+            undone = "Whether it was started is not known: kvc operations list --state open"
+        raise Failure(failure.code, f"{failure.text}\n{undone}", failure.problem) from None
 
 
 def remove(context: typer.Context, path: str, rehearse: bool = False) -> None:
@@ -160,9 +175,16 @@ def tenants_set(
 
 
 @tenants.command("close")
-def tenants_close(context: typer.Context, slug: Slug, validate_only: Rehearse = False) -> None:
-    """Close a tenant that holds nothing. This cannot be taken back."""
-    remove(context, f"/tenants/{place(slug)}", validate_only)
+def tenants_close(
+    context: typer.Context, slug: Slug, reason: Annotated[str | None, typer.Option()] = None,
+    phrase: Annotated[str | None, typer.Option(help="As its plan asks, where something is cached of it")] = None,
+    validate_only: Rehearse = False,
+) -> None:  # fmt: skip
+    """Close a tenant; what is cached of it goes first. This cannot be taken back."""
+    params = {"confirm_phrase": phrase, "reason": reason, "validate_only": "true" if validate_only else None}
+    answer = client(context).call("DELETE", f"/tenants/{place(slug)}", params=params)
+    if answer.content:
+        show(context, answer.json())
 
 
 # --- where a tenant's blocks may be -------------------------------------------------------

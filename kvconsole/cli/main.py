@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from audit.verifier import kvc_verify
-from kvconsole.cli import audit, commands, output, people, reuse
+from kvconsole.cli import audit, commands, deletions, moves, output, people, reuse, rules
 from kvconsole.cli.client import DEFAULT_URL, Client, Failure, given_token, save, saved, saved_path
 
 app = typer.Typer(
@@ -97,6 +97,9 @@ commands.add_to(app)
 reuse.add_to(app)
 people.add_to(app)
 audit.add_to(app)
+deletions.add_to(app)
+rules.add_to(app)
+moves.add_to(app)
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from kvconsole.cli.commands import (
     place,
     post,
     show,
+    start,
 )
 
 models = typer.Typer(help="Models.", no_args_is_help=True)
@@ -113,6 +114,19 @@ def epochs_create(
 ) -> None:  # fmt: skip
     """The next epoch of a model: new weights, or old ones again."""
     post(context, f"/models/{place(model)}/epochs", given(weights_digest=weights_digest, note=note), validate_only)
+
+
+@epochs.command("retire")
+def epochs_retire(
+    context: typer.Context, model: Model, epoch: Annotated[int, typer.Argument(min=1)], reason: Reason,
+    policy: Annotated[str | None, typer.Option(help="immediate or drain; else immediate")] = None,
+    drain_seconds: Annotated[int | None, typer.Option(min=30, help="How long it stays readable at most")] = None,
+    throttle: Annotated[int | None, typer.Option(help="Bytes a second and node")] = None,
+    validate_only: Rehearse = False,
+) -> None:  # fmt: skip
+    """End an epoch: nothing is resolved for it any more, and what is cached of it goes, at once or once drained."""
+    body = given(reason=reason, policy=policy, drain_seconds=drain_seconds, throttle=throttle)
+    start(context, f"/epochs/{place(model)}/{epoch}:retire", body, validate_only)
 
 
 @adapters.command("list")
@@ -265,4 +279,5 @@ def add_to(app: typer.Typer) -> None:
              "share-groups": groups, "approvals": approvals}  # fmt: skip
     for name, group in named.items():
         app.add_typer(group, name=name)
+    app.add_typer(epochs, name="epoch", hidden=True)
     app.command("explain-reuse")(explain_reuse)

@@ -21,6 +21,9 @@ SECRET_BYTES = 32
 PERIOD_SECONDS = 90 * 86_400
 """A person's key is replaced after this long, so that what was sealed can be destroyed by period."""
 _rehearsed: ContextVar[dict[str, bytes] | None] = ContextVar("kvc_rehearsed_keys", default=None)
+FENCE_MARK = "fences"
+"""File that names the newest fence: a database that does not know it is older than the key store."""
+_GENERATION = re.compile(r"ns-([0-9a-f]{64})-([0-9]{1,18})\.(key|gone)")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
@@ -82,7 +85,10 @@ def subject_names(subject: str, since: float, until: float) -> list[str]:
 
 
 class KeyStore:
-    """The file provider."""
+    """The file provider (`keyprovider.KeyProvider`)."""
+
+    medium = "unknown"
+    """What its directory lies on: files cannot vouch for it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -175,6 +181,41 @@ class KeyStore:
             path.unlink(missing_ok=True)
             self._sync()
         return there
+
+    def was(self, name: str) -> bool:
+        """Whether there was such a secret, and it was destroyed."""
+        return self._gone(name).exists()
+
+    def generations(self) -> dict[bytes, int]:
+        """Digest → the generation below which the namespace was fenced for sure, by what keys there are or were.
+
+        The key of a generation is made when the one before it is fenced.
+        """
+        found: dict[bytes, int] = {}
+        for entry in os.scandir(self.directory) if self.directory.is_dir() else ():
+            if (named := _GENERATION.fullmatch(entry.name)) is not None:
+                digest, least = bytes.fromhex(named[1]), int(named[2]) + (named[3] == "gone")
+                found[digest] = max(found.get(digest, 0), least)
+        return found
+
+    def mark_fence(self, seq: int, name: str) -> None:
+        """The newest fence of the database is this one, unless a newer one was noted."""
+        known = self.fence_mark()
+        if known is not None and known[0] >= seq:
+            return
+        self._check_directory()
+        part = self.directory / f".new-{secrets.token_hex(8)}"
+        part.write_text(f"{seq} {name}\n")
+        part.chmod(0o600)
+        part.rename(self.directory / FENCE_MARK)
+
+    def fence_mark(self) -> tuple[int, str] | None:
+        """Number and name of the newest fence that was noted."""
+        try:
+            seq, name = (self.directory / FENCE_MARK).read_text().split()
+        except (OSError, ValueError):
+            return None
+        return int(seq), name
 
     def problems(self) -> list[str]:
         """Why the store cannot be used; empty when it can."""

@@ -208,8 +208,12 @@ CHANNEL_LAYERS = {
         "CONFIG": {"hosts": [VALKEY_URL], "prefix": "kvc"},
     }
 }
+FENCES_COMPARED = env.flag("KVC_FENCES_COMPARED", True)
+"""Whether fences count only once they were compared with what lies outside the database (`tenants.whole`)."""
 LOG_LATE_SECONDS = 60.0
 """So long an event may wait for sequencer, signer or witness; then nothing is destroyed, widened or exported."""
+PRODUCTION = False
+"""Whether what certificates say may bear a seal."""
 CELERY_BROKER_URL = VALKEY_URL
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True

@@ -11,7 +11,12 @@ APPROVAL_OWNERS = {
     "share_group": "tenants.approval_decided",
     "audit_retention": "audit.retention_decided",
     "audit_epoch": "",
+    "operation": "catalog.operation_decided",
+    "hold": "catalog.hold_decided",
+    "hold_release": "catalog.hold_decided",
 }
 """Kind of approval → the task that is told of its decision; "" = people go on with it, and no worker."""
 KEY_HOLDERS = {"node": "catalog.fleet.holder_refusal"}
 """Kind of principal → who knows whether such a holder may lease keys now; kinds that are not here need no leave."""
+ROUTERS_BEHIND = "routing.selectors.routers_behind"
+"""Answers how many processes may still route without a fence; asked where an operation waits for them."""

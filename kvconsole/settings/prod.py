@@ -17,6 +17,7 @@ from kvconsole.settings.base import (
 )
 
 DEBUG = False
+PRODUCTION = True
 DEMO = False
 """A demonstration account in the database keeps `web` from starting (`kvconsole.plumbing.refuse_bad_start`), as does
 a key store or a metrics token that is not set: other processes need not be told of them."""

@@ -5,6 +5,7 @@ have passed or the request ends, because an event per block costs the catalog mo
 """
 
 import hashlib
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from kvcore.keys import KEY_BYTES, chain_keys
@@ -78,6 +79,27 @@ class Decoding:
     def advance(self, now: float) -> None:
         """Every request has decoded what its pace allows by now."""
         self._streams = [s for s in self._streams if not self._step(s, now)]
+
+    def abort(self, ended: Callable[[Space], bool]) -> list[tuple[Space, int]]:
+        """Ends the requests of these spaces: what they hold is let go, what they held back never becomes blocks.
+
+        Answers the blocks that were held back.
+        """
+        gone = [s for s in self._streams if ended(s.space)]
+        self._streams = [s for s in self._streams if not ended(s.space)]
+        for stream in gone:
+            self._engine.release(stream.held)
+        return [(s.space, len(s.due) // KEY_BYTES) for s in gone]
+
+    def until(self, copies: Collection[Copy]) -> float | None:
+        """When the last request that holds any of the copies ends at its pace; None if none does."""
+        wanted = set(map(id, copies))
+        ends = [
+            s.started + len(s.todo) // 4 * self._tpot_ms / 1000.0
+            for s in self._streams
+            if not wanted.isdisjoint(map(id, s.held))
+        ]
+        return max(ends, default=None)
 
     def _step(self, stream: _Stream, now: float, *, everything: bool = False) -> bool:
         """Takes the tokens that are due; True if the request is done."""

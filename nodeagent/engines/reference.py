@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from kvcore.events import Use
 from kvcore.keys import KEY_BYTES, chain_keys
+from nodeagent.budget import STALE
 from nodeagent.config import VERSION
 from nodeagent.engines.base import Request, Result
 from nodeagent.engines.decode import Decoding
@@ -102,6 +103,21 @@ class ReferenceEngine:
         with self._pool.lock:
             self.decoding.advance(now)
             self._pool.teller.flush()
+
+    def forget(self) -> None:
+        """Nothing of fenced generations goes on: requests end, and what was derived from their keys is forgotten."""
+        pool, ring = self._pool, self.ring
+        with pool.lock:
+            for space, blocks in self.decoding.abort(lambda space: ring.fenced(space.ns, space.gen)):
+                pool.budget.refuse(space.ns, pool.order[0], STALE, blocks)
+            self._streams = {k: v for k, v in self._streams.items() if not ring.fenced(*k)}
+            for chain in [c for c in self._chains if ring.fenced(c[0], c[1])]:
+                del self._chains[chain]
+
+    def drop(self, ns: bytes, gen_upto: int) -> None:
+        """Forgets what was derived from keys of the namespace's generations below."""
+        with self._pool.lock:
+            self._streams = {k: v for k, v in self._streams.items() if k[0] != ns or k[1] >= gen_upto}
 
     def _one(self, request: Request, now: float) -> Result:
         try:

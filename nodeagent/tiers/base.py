@@ -7,7 +7,7 @@ expects before anything is used. Called by `nodeagent.pool`; every tier passes t
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -69,6 +69,38 @@ class Stored(NamedTuple):
     place: Any
 
 
+class Lying(NamedTuple):
+    """Something that lies on a medium, whether anybody knows of it or not. `meta` is None where it does not say."""
+
+    meta: RunMeta | None
+    place: Any
+
+
+class Look:
+    """What was seen where something had been erased: a place is clean if nothing of what was there is left."""
+
+    def __init__(self) -> None:
+        self.sampled = self.clean = 0
+        self._seen = hashlib.sha256()
+
+    def saw(self, seen: bytes | memoryview, *, clean: bool) -> None:
+        """One place was read back."""
+        self.sampled += 1
+        self.clean += clean
+        self._seen.update(seen)
+
+    def passed(self, count: int) -> None:
+        """So many places more were read, and nothing was there."""
+        self.sampled += count
+        self.clean += count
+        self._seen.update(count.to_bytes(8, "big"))
+
+    @property
+    def evidence(self) -> str:
+        """Hex SHA-256 of everything that was read, in that order."""
+        return self._seen.hexdigest()
+
+
 class TierFull(Exception):
     """The batch does not fit below the cap. Nothing of it was written."""
 
@@ -128,6 +160,40 @@ class TierStore(Protocol):
         """Gives the places back; what they held cannot be read through this tier any more."""
         ...
 
+    def erase(self, runs: Sequence[tuple[RunMeta, Any]], look: Look) -> None:
+        """Like `free`; what was there is destroyed, and every place is read back.
+
+        Raises:
+            TierDown, TierReset: as in `free`; nothing was read back then.
+        """
+        ...
+
+    def lying(self, without: Collection[Any] = ()) -> Iterator[Lying]:
+        """Everything on the medium, found by looking at the medium alone. What changes meanwhile may be left out.
+
+        Places in `without` are passed over. Of memory: each slot that holds anything but zeros, by its number.
+
+        Raises:
+            TierDown, TierReset.
+        """
+        ...
+
+    def remains(self, places: Sequence[Any]) -> list[Any]:
+        """Those of the places that `lying` named where something lies still.
+
+        Raises:
+            TierDown, TierReset.
+        """
+        ...
+
+    def scour(self, places: Sequence[Any], look: Look) -> None:
+        """Destroys what `lying` found at places that are no run's, and reads them back; no room is given back.
+
+        Raises:
+            TierDown, TierReset.
+        """
+        ...
+
     def stored(self) -> Iterable[Stored]:
         """What a persistent medium still holds from an earlier process; empty for memory."""
         ...
@@ -184,6 +250,18 @@ def verify(meta: RunMeta, index: int, block: memoryview) -> None:
         "key": key == meta.keys[index * KEY_BYTES : (index + 1) * KEY_BYTES],
     }
     raise BlockRefused(next((code for code, good in checks.items() if not good), "digest"), index)
+
+
+def sound(block: bytes | memoryview) -> bool:
+    """Whether this is a whole, finished block of some run: its digest covers what it says of itself, and its bytes."""
+    if len(block) < HEADER_BYTES or bytes(block[: len(MAGIC)]) != MAGIC or block[DONE_AT] != 1:
+        return False
+    return bytes(HEADER.unpack_from(block)[2]) == hashlib.sha256(block[_COVERED_FROM:]).digest()[:16]
+
+
+def key_of(block: bytes | memoryview) -> bytes:
+    """The key that the head of a block names."""
+    return bytes(block[HEADER_BYTES - KEY_BYTES : HEADER_BYTES])
 
 
 def verify_run(meta: RunMeta, raw: bytes) -> bytes:

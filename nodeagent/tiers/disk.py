@@ -2,24 +2,37 @@
 
 Order of a write: value into the key file, file under a temporary name, fsync, rename, fsync of the directory. Order of
 a free: value destroyed, file removed. So after a kill at any moment an object either is whole or cannot be read, and
-`stored` removes what cannot.
+`stored` removes what cannot. An erase is a free that looks afterwards.
 """
 
+import contextlib
 import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from kvcore.blocks import Tier
-from nodeagent.tiers.base import BlockRefused, EncKey, RunMeta, Stored, TierFull
-from nodeagent.tiers.objects import FRONT_BYTES, ID_BYTES, KeyFile, object_parse, open_with, seal_with
+from nodeagent.tiers.base import BlockRefused, EncKey, Look, Lying, RunMeta, Stored, TierFull
+from nodeagent.tiers.objects import (
+    BLANK,
+    FRONT_BYTES,
+    ID_BYTES,
+    KeyFile,
+    NewObject,
+    names_with,
+    object_parse,
+    object_parts,
+    open_with,
+)
 
 _HEAD_BYTES = 16 * 1024
 """Enough for the front and the header of a run of 160 blocks."""
 WRITERS = 8
 """Files that are made durable at once: their fsyncs share the medium's commits."""
 OBJECT_SUFFIX = ".kvo"
+Raw = Callable[[], bytes]
+"""Reads a run's sealed blocks, checked."""
 
 
 class DiskTier:
@@ -37,34 +50,54 @@ class DiskTier:
         self.used_bytes = 0
         self._writers = ThreadPoolExecutor(WRITERS, "ssd")
 
-    def write(self, runs: Sequence[tuple[RunMeta, bytes]]) -> list[bytes]:
-        """Writes one file per run; all are durable when this returns."""
+    def write(self, runs: Sequence[tuple[RunMeta, bytes | Raw]], *, look: bool = False) -> list[bytes]:
+        """Writes one file per run; all are durable when this returns, and with `look` were read back.
+
+        Where a run's bytes are a callable, who writes them reads them, so that several are read beside each other.
+
+        Raises:
+            BlockRefused: readback: a file is not what was written; or as the callable raises. Nothing of the batch is
+                stored.
+        """
         if not runs:
             return []
         if self.used_bytes + sum(meta.size_bytes for meta, _ in runs) > self.capacity_bytes:
             raise TierFull(f"{self.name}: the batch does not fit")
-        objects: list[tuple[bytes, bytes]] = []
+        made = names_with(self._enc_key, self._keys, [meta for meta, _ in runs])
         try:
-            objects = seal_with(self._enc_key, self._keys, list(runs))
-            writing = [self._writers.submit(self._write_one, name, blob) for name, blob in objects]
+            writing = [
+                self._writers.submit(self._write_one, new, meta, raw, look)
+                for new, (meta, raw) in zip(made, runs, strict=True)
+            ]
             wait(writing)  # all of them, so that none writes what is being removed below
             for one in writing:
                 one.result()
-        except OSError as e:
-            self._remove([name for name, _ in objects])
+        except (OSError, BlockRefused) as e:
+            self._remove([new.name for new in made])
+            if isinstance(e, BlockRefused):
+                raise
             raise TierFull(f"{self.name}: {e.strerror}") from None
         self._sync_directory()
         self.used_bytes += sum(meta.size_bytes for meta, _ in runs)
-        return [name for name, _ in objects]
+        return [new.name for new in made]
 
-    def _write_one(self, name: bytes, blob: bytes) -> None:
-        path = self._path(name)
+    def _write_one(self, new: NewObject, meta: RunMeta, raw: bytes | Raw, look: bool) -> None:
+        raw = raw if isinstance(raw, bytes) else raw()
+        parts = object_parts(meta, raw, enc=new.enc, value=new.value, name=new.name)
+        size = sum(map(len, parts))
+        path = self._path(new.name)
         temporary = path.with_suffix(".tmp")
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(fd, "wb", buffering=0) as f:
-            if f.write(blob) != len(blob):
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            if os.writev(fd, parts) != size:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(fd)
+            if look:
+                seen = os.pread(fd, size + 1, 0)
+                if len(seen) != size or not (seen.startswith(parts[0]) and seen.startswith(parts[1], len(parts[0]))):
+                    raise BlockRefused("readback")
+        finally:
+            os.close(fd)
         temporary.rename(path)
 
     def read(self, meta: RunMeta, place: bytes) -> bytes:
@@ -80,11 +113,61 @@ class DiskTier:
         self._remove([place for _, place in runs])
         self.used_bytes -= sum(meta.size_bytes for meta, _ in runs)
 
-    def _remove(self, names: list[bytes]) -> None:
-        self._keys.destroy(names)
+    def _remove(self, names: list[bytes]) -> list[bytes]:
+        """Destroys values and files; what is read back of the values."""
+        read = self._keys.destroy(names)
         for name in names:
-            self._path(name).unlink(missing_ok=True)
-            self._path(name).with_suffix(".tmp").unlink(missing_ok=True)
+            for file in self._files(name):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(file)
+        return read
+
+    def erase(self, runs: Sequence[tuple[RunMeta, bytes]], look: Look) -> None:
+        """Destroys values and files, then looks for both: in the key file and by name."""
+        self.scour([place for _, place in runs], look)
+        self.used_bytes -= sum(meta.size_bytes for meta, _ in runs)
+
+    def scour(self, places: Sequence[bytes | str], look: Look) -> None:
+        """Destroys objects (by name) and other files of the directory (by file name), and looks for them."""
+        names = [p for p in places if isinstance(p, bytes)]
+        others = [self._other(p) for p in places if isinstance(p, str)]
+        read = self._remove(names)
+        for file in others:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(file)
+        self._sync_directory()
+        for name, value in zip(names, read, strict=True):
+            gone = not any(map(os.path.lexists, self._files(name)))
+            look.saw(name + bytes([gone]) + value, clean=gone and value in (b"", BLANK))
+        for file in others:
+            look.saw(file.encode(), clean=not os.path.lexists(file))
+
+    def remains(self, places: Sequence[bytes | str]) -> list[bytes | str]:
+        """Objects and files that are there now."""
+        return [p for p in places if os.path.lexists(self._files(p)[0] if isinstance(p, bytes) else self._other(p))]
+
+    def lying(self, without: Collection[object] = ()) -> Iterator[Lying]:
+        """Each file of the directory: objects by name, others by file name, and what their headers say."""
+        for entry in os.scandir(self._dir):
+            place = _name_of(entry.name) or entry.name
+            if place in without:
+                continue
+            try:
+                with open(entry.path, "rb") as f:
+                    meta = object_parse(f.read(_HEAD_BYTES)).meta
+            except FileNotFoundError:  # it went while we looked
+                continue
+            except (OSError, BlockRefused):
+                meta = None
+            yield Lying(meta, place)
+
+    def _files(self, name: bytes) -> tuple[str, str]:
+        """Where an object is, and where it was while it was written."""
+        path = f"{self._dir}/{name.hex()}"
+        return path + OBJECT_SUFFIX, path + ".tmp"
+
+    def _other(self, file: str) -> str:
+        return f"{self._dir}/{Path(file).name}"
 
     def stored(self) -> Iterable[Stored]:
         """What is whole, parents before children where depth tells; what is not is removed."""
@@ -122,3 +205,13 @@ class DiskTier:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def _name_of(file: str) -> bytes | None:
+    """The object whose file it is; None if it is no object's."""
+    stem, _, suffix = file.rpartition(".")
+    try:
+        name = bytes.fromhex(stem)
+    except ValueError:
+        return None
+    return name if "." + suffix == OBJECT_SUFFIX and len(name) == ID_BYTES and stem == name.hex() else None

@@ -28,6 +28,8 @@ _NONCE = 12
 ID_BYTES = 16
 VALUE_BYTES = 32
 _RECORD = ID_BYTES + VALUE_BYTES
+BLANK = bytes(_RECORD)
+"""What is in the key file where a value was destroyed."""
 
 
 class Parsed(NamedTuple):
@@ -45,12 +47,17 @@ def data_key(enc: bytes, value: bytes, name: bytes) -> bytes:
 
 def object_seal(meta: RunMeta, raw: bytes, *, enc: bytes, value: bytes, name: bytes) -> bytes:
     """The object: front, header (authenticated, not secret: it names blocks by their keyed names), sealed content."""
+    return b"".join(object_parts(meta, raw, enc=enc, value=value, name=name))
+
+
+def object_parts(meta: RunMeta, raw: bytes, *, enc: bytes, value: bytes, name: bytes) -> tuple[bytes, bytes]:
+    """The object in two pieces, the second of which is the sealed content: so that nobody has to put them together."""
     if meta.blocks > RUN_BLOCKS_MAX:
         raise ValueError(f"an object has at most {RUN_BLOCKS_MAX} blocks")
     header = msgspec.msgpack.encode(meta)
     front = _FRONT.pack(MAGIC, len(header), hashlib.sha256(header).digest()[:16]) + header
     nonce = secrets.token_bytes(_NONCE)
-    return front + nonce + AESGCM(data_key(enc, value, name)).encrypt(nonce, raw, front + name)
+    return front + nonce, AESGCM(data_key(enc, value, name)).encrypt(nonce, raw, front + name)
 
 
 def object_parse(head: bytes) -> Parsed:
@@ -136,14 +143,20 @@ class KeyFile:
             raise BlockRefused("destroyed")
         return self._values[name][1]
 
-    def destroy(self, names: list[bytes]) -> None:
-        """Overwrites the values; durable when this returns. Unknown names are no error."""
-        for name in names:
-            number, _ = self._values.pop(name, (None, b""))
+    def destroy(self, names: list[bytes]) -> list[bytes]:
+        """Overwrites the values; durable when this returns. Answers what is read back of each, from the file.
+
+        An unknown name is no error: nothing (b"") is read of it. What is read is `BLANK` where the value is gone.
+        """
+        numbers = [self._values.pop(name, (None, b""))[0] for name in names]
+        for number in numbers:
             if number is not None:
-                os.pwrite(self._fd, bytes(_RECORD), number * _RECORD)
+                os.pwrite(self._fd, BLANK, number * _RECORD)
                 self._free.append(number)
         os.fsync(self._fd)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)  # so that the medium is read, not the cache
+        return [b"" if n is None else os.pread(self._fd, _RECORD, n * _RECORD) for n in numbers]
 
     def names(self) -> set[bytes]:
         """All objects that have a value."""
@@ -164,15 +177,32 @@ def open_with(enc_key: EncKey, keys: KeyFile, meta: RunMeta, name: bytes, blob: 
     return object_open(meta, blob, enc=enc_key(meta.ns, meta.gen), value=keys.value(name), name=name)
 
 
+class NewObject(NamedTuple):
+    """What an object that is about to be made is sealed with."""
+
+    name: bytes
+    value: bytes
+    enc: bytes
+
+
+def names_with(enc_key: EncKey, keys: KeyFile, metas: list[RunMeta]) -> list[NewObject]:
+    """Name and keys of an object for each run; the values are durable.
+
+    Raises:
+        LeaseOver: nothing was made.
+    """
+    encs = [enc_key(meta.ns, meta.gen) for meta in metas]
+    return [NewObject(name, value, enc) for enc, (name, value) in zip(encs, keys.create(len(metas)), strict=True)]
+
+
 def seal_with(enc_key: EncKey, keys: KeyFile, runs: list[tuple[RunMeta, bytes]]) -> list[tuple[bytes, bytes]]:
     """(name, object) of each run; the values are durable.
 
     Raises:
         LeaseOver: nothing was made.
     """
-    encs = [enc_key(meta.ns, meta.gen) for meta, _ in runs]
-    made = keys.create(len(runs))
+    made = names_with(enc_key, keys, [meta for meta, _ in runs])
     return [
-        (name, object_seal(meta, raw, enc=enc, value=value, name=name))
-        for (meta, raw), enc, (name, value) in zip(runs, encs, made, strict=True)
+        (new.name, object_seal(meta, raw, enc=new.enc, value=new.value, name=new.name))
+        for (meta, raw), new in zip(runs, made, strict=True)
     ]

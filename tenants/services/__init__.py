@@ -1,5 +1,13 @@
 """Writes of the tenants app. Each is one transaction with its audit event; a refusal is a `rest.Problem`."""
 
+from tenants.services.fencing import (
+    Fenced,
+    epoch_close,
+    epoch_reopen,
+    generations_shred,
+    generations_shredded,
+    namespaces_fence,
+)
 from tenants.services.identity import (
     factor_changed,
     logged_in,
@@ -53,15 +61,20 @@ __all__ = [
     "OVERLAP",
     "PERSONS_ONLY",
     "EpochHeld",
+    "Fenced",
     "How",
     "KeyLeases",
     "adapter_register",
     "decision_apply",
     "epoch_bytes_put",
+    "epoch_close",
     "epoch_create",
+    "epoch_reopen",
     "factor_changed",
     "fence_acknowledge",
     "generation_bump",
+    "generations_shred",
+    "generations_shredded",
     "grantable",
     "invitation_accept",
     "invitation_renew",
@@ -72,6 +85,7 @@ __all__ = [
     "login_refused",
     "model_register",
     "namespace_resolve",
+    "namespaces_fence",
     "person_change",
     "person_create",
     "person_remove",

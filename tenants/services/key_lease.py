@@ -24,6 +24,7 @@ from kvcore.keys import engine_salt, salt_tag, subkey
 from tenants import selectors
 from tenants.models import FenceAck
 from tenants.selectors import NamespaceRow
+from tenants.whole import need_fences
 
 LEASE_SECONDS = 300
 SUBKEYS = {"node": ("blk", "enc"), "gateway": ("blk", "salt")}
@@ -58,6 +59,7 @@ def key_leases_renew(
     kind = principal.kind
     if kind not in SUBKEYS:
         raise Problem("forbidden")
+    need_fences()
     holder, until = principal.holder or principal.id, now + timedelta(seconds=LEASE_SECONDS)
     _require_standing(kind, holder)
     rows, policies = _allowed(principal)
@@ -121,7 +123,7 @@ def ticket_day(node: str, now: datetime) -> datetime:
 
 def _allowed(principal: Principal) -> tuple[list[NamespaceRow], dict[str, dict[str, Any]]]:
     """The namespaces that the holder may lease, and what a node is told of each (digest in hex) and of the others."""
-    rows = selectors.namespaces_active()
+    rows = selectors.namespaces_active(resolved=principal.kind == "gateway")
     if principal.kind == "gateway":
         return rows, {}
     region = next((s.removeprefix("region:") for s in principal.scopes if s.startswith("region:")), "")
@@ -129,7 +131,8 @@ def _allowed(principal: Principal) -> tuple[list[NamespaceRow], dict[str, dict[s
     told = ask(node=principal.holder, region=region, digests=[row.digest for row in rows])
     policies: dict[str, dict[str, Any]] = {}
     for digest, policy in told.items():
-        line = {"tenant": policy.tenant, "barred": policy.barred, "metered": policy.metered}
+        line = {"tenant": policy.tenant, "barred": policy.barred, "metered": policy.metered,
+                "pins": policy.pins}  # fmt: skip
         policies[digest.hex()] = {"tenant": policy.tenant, "denied": policy.shut} if policy.shut else line
     return [row for row in rows if "denied" not in policies.get(row.digest.hex(), {})], policies
 

@@ -24,7 +24,9 @@ from tenants.constants import ERASURE_SCOPES
 from tenants.models import Adapter, Model, Namespace, Tenant
 from tenants.services import resolved
 from tenants.services.identity import invalid
+from tenants.services.replaying import fences_mark
 from tenants.services.use import epoch_used
+from tenants.whole import need_fences
 
 add_codes(
     {
@@ -303,6 +305,8 @@ def _by_digest(tenant_id: UUID, digest: bytes) -> Namespace | None:
 
 def _create(new: Namespace, of: Context, actor: Principal | None) -> Namespace:
     """The namespace as it is now in the table: ours, or that of somebody who was quicker."""
+    need_fences()
+    new.generation = new.min_gen = max(new.generation, _first_open(bytes(new.digest)))
     keystore().ensure(namespace_name(bytes(new.digest), new.generation))
     body: dict[str, Any] = {
         "digest": bytes(new.digest),
@@ -329,6 +333,14 @@ def _create(new: Namespace, of: Context, actor: Principal | None) -> Namespace:
             raise Problem("share-group-inactive") from e
         return found
     return new
+
+
+def _first_open(digest: bytes) -> int:
+    """The first generation that nobody ever fenced: a database that was restored may not know the namespace."""
+    store, found = keystore(), 1
+    while store.was(namespace_name(digest, found)) or store.exists(namespace_name(digest, found + 1)):
+        found += 1
+    return found
 
 
 def generation_bump(
@@ -374,5 +386,6 @@ def generation_bump(
             },
         )
         nudge.on_commit(nudge.FENCES, seq, using=plane())
+        transaction.on_commit(lambda: fences_mark(seq), using=plane(), robust=True)
         transaction.on_commit(lambda: resolved.forget(), using=plane(), robust=True)
     return found

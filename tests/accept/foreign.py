@@ -10,6 +10,7 @@ from django.core import signing
 from django.urls import URLPattern, URLResolver, get_resolver, resolve
 
 from kvconsole.infra import access
+from tests.accept import foreign_operations as operations
 from tests.accept.fleet import rows
 from tests.accept.tenancy import clone, planting
 from tests.running import Console
@@ -18,15 +19,15 @@ OWN = "acme-code"
 OTHER = "borealis-bank"
 KINDS = {
     "slug": "tenant", "person_id": "person", "token_id": "token", "group_id": "group", "approval_id": "approval",
-    "node_id": "node", "event_id": "event", "job_id": "job", "webhook_id": "webhook",
-    "finding_id": "finding",
+    "node_id": "node", "event_id": "event", "job_id": "job", "webhook_id": "webhook", "finding_id": "finding",
+    **operations.KINDS,
 }  # fmt: skip
 """Parameter of a path → what it names."""
 NAMED = {"models": "model", "nodes": "node name"}
 """First word of a route → what its parameter `name` names."""
-NOBODYS = frozenset({"code", "number", "provider_id", "pk", "token"})
+NOBODYS = frozenset({"code", "number", "provider_id", "pk", "token", "epoch"})
 """Parameters that name nothing of a tenant: problems, logs that ended, log-in providers, one's own factors, a link's
-secret."""
+secret, numbers."""
 BODIES: dict[str, dict[str, Any]] = {
     "tenant": {"name": "x"},
     "quotas": {},
@@ -41,6 +42,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "approval-deny": {},
     "webhook": {"name": "x"},
     "audit-finding-acknowledge": {"note": "x"},
+    **operations.BODIES,
 }
 """Route → a body that is not at fault."""
 
@@ -74,7 +76,9 @@ def path_sites(own: dict[str, str]) -> Iterator[Site]:
                 continue
             kind = KINDS.get(at) or NAMED[pattern.removeprefix("api/v1/").split("/")[0]]
             body = {} if page else BODIES.get(name)
-            yield Site(f"{name}.{at}", method, _filled(pattern, at, own), kind, body, page)
+            place = f"{name}.{at}"
+            expects = operations.EXPECTS.get(place, 404)
+            yield Site(place, method, _filled(pattern, at, own), kind, body, page, expects)
 
 
 def _routes(patterns: list[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -124,13 +128,15 @@ def other_sites(own: dict[str, str]) -> Iterator[Site]:
     yield Site("events of a tenant", "GET", f"{at}/audit/events?tenant=<asked>", "tenant", expects=200)
     yield Site("people of a tenant", "GET", f"{at}/people?tenant=<asked>", "tenant")
     yield Site("watermarks of a node", "GET", f"{at}/watermarks?node=<asked>&tier=hbm", "node name")
-    for path in ("adapters", "models", "share-groups", "people", f"tenants/{OWN}/tokens"):
+    yield from operations.sites(Site, OWN)
+    for path in ("adapters", "models", "share-groups", "people", f"tenants/{OWN}/tokens", *operations.PATHS):
         yield Site(f"cursor of {path}", "GET", f"{at}/{path}?cursor=<asked>", "cursor", expects=400)
 
 
 ID_FIELDS = frozenset(
     {"tenant", "model", "adapter", "share_group", "owner", "owner_tenant", "audience", "base", "namespace", "held",
-     "nodes"}
+     "nodes", "plan_id", "to_node",
+     *(f"selector.{name}" for name in ("tenant", "namespace", "epoch")), "filters.tenant"}
 )  # fmt: skip
 """Fields of bodies that name something; a call that takes one is among `other_sites`."""
 ID_QUERIES = frozenset({"tenant", "a", "b", "node", "namespace", "group", "model"})
@@ -141,21 +147,35 @@ NAMES_NOTHING = frozenset({"/api/v1/fleet-key"})
 def uncovered(schema: dict[str, Any], sites: list[Site]) -> list[str]:
     """Fields of bodies and queries that name something and are in no site."""
     known = {(s.method, s.path.partition("?")[0]): s for s in sites}
-    bodies = {(s.method, s.path, field) for s in sites if isinstance(s.body, dict) for field in s.body}
+    bodies = {(s.method, s.path, field) for s in sites if isinstance(s.body, dict) for field in _said(s.body)}
     found = []
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():
-            at = method.upper(), path.replace("{slug}", OWN)
+            at = method.upper(), path.replace("{slug}", OWN).replace("{session}", operations.OWN["session"])
             content = operation.get("requestBody", {}).get("content", {})
             for media in content.values():
-                name = media["schema"].get("$ref", "").rpartition("/")[2]
-                fields = schema["components"]["schemas"].get(name, {}).get("properties", {})
+                fields = _fields(schema, media["schema"])
                 found += [f"{at} body {f}" for f in fields if f in ID_FIELDS and (*at, f) not in bodies]
             for p in operation.get("parameters", []):
                 if p["in"] == "query" and p["name"] in ID_QUERIES and at[1] not in NAMES_NOTHING:
                     asked = [s.path for s in sites if s.method == at[0] and s.path.startswith(f"{at[1]}?")]
                     found += [] if any(f"{p['name']}=" in a for a in asked) else [f"{at} query {p['name']}"]
     return found if known else ["nothing"]
+
+
+def _fields(schema: dict[str, Any], of: dict[str, Any], before: str = "") -> Iterator[str]:
+    """Fields of a body, with those of a selector in it as `selector.tenant`."""
+    name = of.get("$ref", "").rpartition("/")[2]
+    for field, about in schema["components"]["schemas"].get(name, {}).get("properties", {}).items():
+        yield f"{before}{field}"
+        if not before and "$ref" in about:
+            yield from _fields(schema, about, f"{field}.")
+
+
+def _said(body: dict[str, Any]) -> Iterator[str]:
+    for field, value in body.items():
+        yield field
+        yield from (f"{field}.{inner}" for inner in value) if isinstance(value, dict) else ()
 
 
 # --- ids ------------------------------------------------------------------------------
@@ -168,6 +188,7 @@ def own_ids(console: Console) -> dict[str, str]:
         "slug": OWN,
         "person_id": rows(console, f"SELECT id::text FROM tenants_user WHERE {of}", OWN)[0][0],
         "token_id": "0" * 16,
+        **operations.OWN,
         "namespace": rows(console, f"SELECT id::text FROM tenants_namespace WHERE {of}", OWN)[0][0],
     }
 
@@ -180,6 +201,9 @@ def absent(kind: str) -> str:
         "adapter": lambda: f"sha256:{uuid.uuid4().hex}",
         "tenant": lambda: f"t-{uuid.uuid4().hex[:12]}",
         "model": lambda: f"m-{uuid.uuid4().hex[:12]}",
+        "epoch": lambda: f"m-{uuid.uuid4().hex[:12]}/1",
+        "subject": lambda: uuid.uuid4().hex * 2,
+        "session": lambda: f"s-{uuid.uuid4().hex[:12]}",
         "node name": lambda: f"n-{uuid.uuid4().hex[:12]}",
         "finding": lambda: str(10**17 + uuid.uuid4().int % (8 * 10**17)),
         "cursor": lambda: signing.dumps([False, f"t-{uuid.uuid4().hex[:12]}"], key="another", compress=True),
@@ -241,4 +265,5 @@ def plant(console: Console, count: int) -> dict[str, list[str]]:
             "finding": "SELECT id::text FROM audit_finding WHERE subject LIKE 'other %%'",
             "node": "SELECT id::text FROM catalog_node WHERE name LIKE 'n-%%'",
             "node name": "SELECT name FROM catalog_node WHERE name LIKE 'n-%%'",
+            **operations.plant(cx, count, ids[OTHER]),
         }.items()}  # fmt: skip

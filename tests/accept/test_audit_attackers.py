@@ -216,18 +216,26 @@ def _false_orders(trail: Trail, intruder: Intruder) -> int:
     for body, kind in ((large, ORDER), (decision, DECISION)):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):  # no row says so
             intruder.plant(body, event_type=kind, actor=making.DECIDER)
-    keys = rfc8785.dumps(making.order_body(kinds=["erase"], **risk | {"risk": "R0", "approval": None}))
+    low = risk | {"risk": "R0", "approval": None}
+    keys = rfc8785.dumps(making.order_body(kinds=["sanitise"], **low))
+    named = rfc8785.dumps(making.order_body(kinds=["erase"], **low | making.bound()))
+    wide = rfc8785.dumps(making.order_body(kinds=["erase"], **low))
     bare = rfc8785.dumps(making.order_body(**risk | {"approval": None}))
     planted = {
         "keys": intruder.plant(keys, event_type=ORDER),
+        "named": intruder.plant(named, event_type=ORDER),
+        "wide": intruder.plant(wide, event_type=ORDER),
         "small": intruder.plant(small, event_type=ORDER),
         "bare": intruder.plant(bare, event_type=ORDER, actor=making.ASKER),
     }
     trail.signed()
     assert intruder.follow(planted["bare"]) == "approval-missing"
-    assert intruder.follow(planted["keys"], kind="erase") == "approval-missing", (
+    assert intruder.follow(planted["keys"], kind="sanitise") == "approval-missing", (
         "its own word for its risk is not enough"
     )
+    assert intruder.follow(planted["wide"], kind="erase", args=making.reach()) == "order-without-targets"
+    other = making.reach((making.EraseTarget(ns="ff" * 32, gen_upto="2"),))
+    assert intruder.follow(planted["named"], kind="erase", args=other) == "order-of-other-targets"
     assert intruder.follow(planted["small"]) == ""
     seen = {event["id"]: event for event in trail.events(action="order.approved")}
     assert set(planted.values()) <= set(seen)

@@ -7,6 +7,7 @@ import math
 import os
 import random
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -40,7 +41,7 @@ ALPHA, RUNS = 0.01, 3
 BY_ROLE = (401, 403, 405)
 TENANTS = frozenset({"tenant-admin", "tenant-member", "gateway", "node", ANY})
 SCOPES = ("*:read", "*:write", "people:manage", "people:destroy", "tokens:manage", "nodes:manage",
-          "share-groups:destroy", "audit:export")  # fmt: skip
+          "share-groups:destroy", "audit:export", "deletions:destroy", "deny-windows:destroy")  # fmt: skip
 
 
 class Asker:
@@ -70,6 +71,8 @@ class Asker:
             content = {"json": json.loads(json.dumps(site.body).replace("<asked>", value))}
         if site.method in ("PUT", "PATCH"):
             headers["If-Match"] = "*"
+        if site.method == "POST" and not site.page:
+            headers["Idempotency-Key"] = str(uuid.uuid4())
         answer = who.http.request(site.method, path, headers=headers, **content)
         names = sorted(k for k in answer.headers if not k.startswith("x-request"))
         return answer.status_code, plain(answer.text, value, who.http.cookies.get("csrftoken", "")), names
@@ -192,7 +195,8 @@ def _open(site: Site) -> bool:
 def _cursors(people: People) -> list[str]:
     """Cursors of lists of somebody who sees more."""
     operator = people.token("operator", "operator", "viewer")
-    paths = ("/tenants?limit=1", "/adapters?limit=1", "/people?limit=1", "/share-groups?limit=1", "/models?limit=1")
+    lists = ("tenants", "adapters", "people", "share-groups", "models", "operations", "holds", "pins", "deny-windows")
+    paths = [f"/{name}?limit=1" for name in lists]
     return [operator.get(path)["next"] for path in paths]
 
 

@@ -25,9 +25,12 @@ FROZEN = """
 0202 epoch.created model epoch:int weights_digest
 0203 epoch.retired model epoch:int policy
 0204 adapter.registered model name digest epoch:int
+0205 epoch.reopened model epoch:int operation
 0210 namespace.created digest:hex model model_epoch:int generation:int key_scheme share_group
 0211 namespace.generation_bumped digest:hex generation:int min_gen:int reason fence_seq:int
 0212 rollout.changed model shares:map before:map version:int horizon_seconds:int
+0213 namespaces.fenced namespaces:int fence_seq:int reason fences_hash:hex
+0214 fences.replayed namespaces:int fence_seq:int without:list
 0220 sharing.requested name owner audience:list expires_at:time reason:free approval residency
 0221 sharing.approved name owner audience:list approval decided_by
 0222 sharing.denied name owner approval decided_by reason:free
@@ -37,6 +40,8 @@ FROZEN = """
 0230 approval.decided kind object decision risk reason:free
 0240 quota.changed tiers:map requests_per_second:int? deletions_per_hour:int? evict:flag
 0241 classes.changed rules:map
+0242 window.created cron minutes:int from_risk reason:free
+0243 window.removed cron minutes:int from_risk reason:free
 02f0 access.refused route method status:int code repeated:int calls:int
 02f1 placement.refused namespace:hex node tier reason count:int
 02f2 placement.violated namespace:hex node tier reason count:int
@@ -50,7 +55,23 @@ FROZEN = """
 0405 node.dedicated name tenant evict:flag
 0410 command.ordered step kind node args:map
 0411 command.concluded step kind node state code receipt_hash
-0501 order.approved operation kinds:list nodes:list plan_hash:hex selector_hash:hex risk approval:text? not_after:time
+0501 order.approved operation kinds:list nodes:list plan_hash:hex selector_hash:hex risk approval:text? not_after:time targets_root:hex? targets:int? force_after:time? fencing:flag
+0502 operation.requested kind trigger plan_hash:hex selector_hash:hex risk namespaces:int fence_seq:int reason:free approval:text? grace_seconds:num
+0503 operation.fenced namespaces:int fence_seq:int approval
+0504 operation.changed change generation:int bytes_per_second:int?
+0505 operation.stopped generation:int namespaces:int
+0506 operation.concluded state class:int? flags:list steps:int
+0507 receipt.accepted operation step node kind outcome receipt_hash:hex prev:hex blocks:int bytes:int found:int? refusal
+0508 receipt.refused operation step node kind code receipt_hash:hex
+0509 certificate.issued operation body_hash:hex class:int flags:list seal:flag exceptions:int receipts:int supplements
+050a hold.requested authority review_at:time reason:free approval
+050b hold.placed authority approval namespaces:int
+050c hold.release_requested reason:free approval
+050d hold.released approval
+050e hold.denied approval
+050f session.ended namespaces:int operation:text?
+0520 pin.created namespace blocks:int until:time reason:free
+0521 pin.removed namespace expired:flag
 0601 key.leased holder_kind holder leases:int new:int fence_seq:int leases_hash:hex
 0602 key.destroyed kind name keys:int
 0701 export.made range:map filters:map formats:list records:int manifest_sha256:hex

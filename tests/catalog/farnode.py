@@ -16,7 +16,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from kvcore.messages import PROTOCOL, Command, Receipt, Signed, open_command, receipt_hash, seal
+from kvcore.messages import PROTOCOL, Command, Receipt, Sent, open_command, receipt_hash, seal
 from tests.architecture.tree import CLONE
 
 
@@ -25,7 +25,7 @@ class FarNode:
 
     def __init__(self, mood="well"):
         self.key, self.mood, self.node, self.console_key = Ed25519PrivateKey.generate(), mood, "", None
-        self.prev, self.seen = "", []
+        self.prev, self.seen, self.beside = "", [], {}
         far = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -33,7 +33,9 @@ class FarNode:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 far.seen.append((self.path, dict(self.headers)))
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                    far.answer(self, msgspec.json.decode(body, type=Signed))
+                    sent = msgspec.json.decode(body, type=Sent)
+                    far.beside |= sent.keys
+                    far.answer(self, sent)
 
             def log_message(self, *args):
                 pass

@@ -20,7 +20,7 @@ from kvconsole import reaper
 from kvconsole.embedded import Postgres, Valkey
 from tests.conftest import TEST_DATABASE, Database
 from tests.copies import Copies
-from tests.frontend import plant, plant_audit, plant_tenancy
+from tests.frontend import plant, plant_audit, plant_operations, plant_tenancy
 from tests.running import Console
 
 WIDTHS = (320, 390, 1440, 3840)
@@ -75,6 +75,7 @@ def site(postgres: Postgres, copies: Copies, service_base: Path) -> Iterator[Con
         plant_tenancy.tenancy(postgres.superuser_dsn(name))
         plant_tenancy.alone(postgres.superuser_dsn(name))
         plant_audit.log(postgres.superuser_dsn(name))
+        running.planted = plant_operations.operations(postgres.superuser_dsn(name))
         running.start("web")
         yield running
     finally:

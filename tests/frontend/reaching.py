@@ -204,8 +204,34 @@ FORMS |= {
     "erase": Form("page-person-erase", "/settings", act=_erase, shows="#plan-h"),
     "check": Form("page-verify", "/verify", act=_check, shows="#verdict-h"),
 }  # fmt: skip
+OPERATIONS: tuple[tuple[str, str, str], ...] = (
+    ("page-operations", "/operations", "operator"),
+    ("page-deletion-new", "/deletions/new?tenant=acme-code&label=contracts", "operator"),
+    ("page-plans", "/plans", "destroyer"),
+    ("page-plan", "/plans/{plan}", "destroyer"),
+    ("page-plan-start", "/plans/{plan}/start", "destroyer"),
+    ("page-plan-confirm", "/plans/{plan-R3}/confirm", "destroyer"),
+    ("page-plan-retire", "/plans/{plan-epoch}/retire", "destroyer"),
+    ("page-operation", "/operations/{erasing}", "destroyer"),
+    ("page-operation-stop", "/operations/{erasing}/stop", "destroyer"),
+    ("page-receipt", "/receipts/{receipt}", "auditor"),
+    ("page-certificate", "/certificates/{certificate-completed_with_exceptions}", "auditor"),
+    ("page-approvals", "/approvals", "approver"),
+    ("page-approval", "/approvals/{approval}", "viewer"),
+    ("page-approval-approve", "/approvals/{approval}/approve", "approver"),
+    ("page-holds", "/holds", "viewer"),
+    ("page-hold-new", "/holds/new", "destroyer"),
+    ("page-hold", "/holds/{hold-active}", "destroyer"),
+    ("page-hold-release", "/holds/{hold-active}/release", "destroyer"),
+    ("page-pins", "/pins", "operator"),
+    ("page-migration-new", "/migrations/new?tenant=acme-code", "operator"),
+    ("page-epoch-retire", "/epochs/retire?model=llama-3.1-8b", "destroyer"),
+)
+"""Pages of operations: page, address with names of what is planted, and who looks."""
 NO_PAGE = {
     "page-rates": "a part of the portal and of a tenant's page, which are visited",
+    "page-plan-drift": "a part of a plan's page, which is visited",
+    "page-certificate-file": "a file",
     "page-audit-state": "a part of the log's page, which is visited",
     **dict.fromkeys(
         ("page-audit-consistency", "page-audit-log-order", "page-audit-log-record",

@@ -7,7 +7,7 @@ from django.urls import resolve
 
 from kvconsole.infra.access import rule_for
 from tests.frontend.conftest import WIDTHS
-from tests.frontend.reaching import FORMS, NO_PAGE, reach
+from tests.frontend.reaching import FORMS, NO_PAGE, OPERATIONS, reach
 
 pytestmark = pytest.mark.browser
 PAGES = (
@@ -37,7 +37,7 @@ PAGES = (
 LANGUAGES, THEMES = ("en", "zh-hans"), ("light", "dark")
 KEPT_ENGLISH = frozenset(
     ("kv", "console", "hbm", "pinned", "dram", "ssd", "remote", "symlog", "utc", "gib", "mib", "kib", "tib", "seq")
-) | {"rank", "ctrl", "enter", "shift", "idempotency", "key", "match", "pii"}
+) | {"rank", "ctrl", "enter", "shift", "idempotency", "key", "match", "pii", "pdf"}
 """Names, units and fields of files that are the same in both languages."""
 TENANCY_NAMES = frozenset(
     [
@@ -179,12 +179,14 @@ def test_a_chinese_form_has_no_english_words(visit, site, name):
         assert re.search(r"[\u4e00-\u9fff]", own) or said.evaluate("(e) => Boolean(e.closest('td'))"), own
 
 
-def test_every_page_of_tenancy_and_of_the_log_is_among_the_forms_and_pages():
+def test_every_page_is_among_the_forms_and_pages():
     from frontend.audit import urls as audit
+    from frontend.operations import urls as operations
     from frontend.tenancy import urls as tenancy
 
     seen = {resolve(path.split("?")[0]).url_name for path in PAGES} | {form.page for form in FORMS.values()}
-    addresses = [*tenancy.urlpatterns, *audit.urlpatterns]
+    seen |= {page for page, _, _ in OPERATIONS}
+    addresses = [*tenancy.urlpatterns, *audit.urlpatterns, *operations.urlpatterns]
     asked = {p.name for p in addresses if rule_for(p.name, "GET")} | {"page-model-check"}
     assert not asked - seen - set(NO_PAGE)
     assert not set(NO_PAGE) - asked

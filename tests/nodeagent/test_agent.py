@@ -1,10 +1,13 @@
 """An agent whole, over HTTP, against a far side that folds what it is told."""
 
+import time
 import uuid
 
 import msgspec
 
+from kvcore.erasure import object_ref, objects_root
 from kvcore.messages import Receipt, Signed, receipt_hash, signed_bytes
+from kvcore.receipts import EraseArgs, ErasedDetail, EraseTarget, VerifiedDetail
 from tests.nodeagent.conftest import eventually
 from tests.nodeagent.farside import held
 
@@ -185,3 +188,113 @@ def test_the_remote_store_is_a_second_source(far, joined, running, tmp_path_fact
         loop.end()
     finally:
         store.remove()
+
+
+# Orders
+
+
+def order(loop, far, kind, tier, ns, *, step=None, source="reference", seconds=30, **more):
+    """The answer to an order about everything of a namespace up to its first generation."""
+    args = EraseArgs(
+        operation="o", generation=1, source=source, dp_rank=0, tier=tier, owner=1,
+        targets=[EraseTarget(ns=ns.hex(), gen_upto="2")], **more,
+    )  # fmt: skip
+    command = far.command(kind, step=step or str(uuid.uuid4()), seconds=seconds, args=msgspec.to_builtins(args))
+    return loop.http.post("/v1/commands", content=msgspec.json.encode(command))
+
+
+def receipt_of(answer):
+    assert answer.status_code == 200, answer.text
+    return msgspec.convert(msgspec.json.decode(answer.content, type=Signed).body, Receipt)
+
+
+def crowd(loop, far, *spaces):
+    """Blocks of the namespaces on every tier."""
+    for i in range(30):
+        for ns in spaces:
+            results(drive(loop, far, ns, 2, seed=i, shared=0, own=1))
+    eventually(lambda: loop.status()["idle"])
+
+
+def test_an_order_empties_every_tier_and_the_console_follows_by_frames_alone(far, joined, running):
+    mine, other = far.namespace(), far.namespace()
+    loop = running(joined())
+    crowd(loop, far, mine, other)
+    had = {x for x in held(loop.inventory(), "reference") if x[1] == mine}
+    assert {x[0] for x in had} == {"hbm", "pinned", "dram", "ssd"}
+    for tier in ("hbm", "pinned", "dram", "ssd"):
+        step = str(uuid.uuid4())
+        answer = order(loop, far, "erase", tier, mine, step=step, fencing=True)
+        receipt = receipt_of(answer)
+        detail = msgspec.convert(receipt.detail, ErasedDetail)
+        assert (receipt.outcome, detail.blocks) == ("done", sum(x[0] == tier for x in had))
+        assert detail.objects_root == objects_root(object_ref("0" * 64, x[3]) for x in had if x[0] == tier)
+        place = next(p for p in receipt.positions if p.source == "reference")
+        assert (place.boot, place.stream) == (detail.stream_pos.boot, detail.stream_pos.stream)
+        assert place.seq >= detail.stream_pos.seq
+        eventually(lambda at=detail.stream_pos: far.sources["reference", 0].cursor.seq >= at.seq)
+        assert not {x for x in far.believed("reference") if x[:2] == (tier, mine)}
+        assert order(loop, far, "erase", tier, mine, step=step, fencing=True).content == answer.content
+        seen = msgspec.convert(receipt_of(order(loop, far, "verify", tier, mine)).detail, VerifiedDetail)
+        assert (seen.found_blocks, seen.readback.clean) == (0, seen.readback.sampled)
+    assert receipt_of(order(loop, far, "shred", "ssd", mine)).detail["lease_dropped"]
+    assert drive(loop, far, mine, 1).json()["code"] == "lease-over"
+    eventually(lambda: loop.status()["idle"])
+    assert far.believed("reference") == held(loop.inventory(), "reference") != set()
+    assert loop.status()["fences"] == 1
+    assert far.notes == []
+
+
+def test_a_long_erase_holds_up_nothing(far, joined, running):
+    mine, other = far.namespace(), far.namespace()
+    loop = running(joined())
+    crowd(loop, far, mine, other)
+    blocks = loop.status()["tiers"]["ssd"]["blocks"]
+    step, rate = str(uuid.uuid4()), blocks * 1104 // 3
+    answer = order(loop, far, "erase", "ssd", mine, step=step, rate_bytes_per_s=rate)
+    assert (answer.status_code, answer.json()["code"], answer.json()["step"]) == (202, "running", step)
+    assert answer.json()["total_bytes"] > 0
+    heard = len(far.bodies)
+    began = time.monotonic()
+    assert receipt_of(loop.http.post("/v1/commands", content=msgspec.json.encode(far.command("ping", step="p"))))
+    assert results(drive(loop, far, other, 1, seed=1))
+    assert time.monotonic() - began < 1.0
+    assert not loop.status()["idle"]
+    assert step in loop.status()["running_steps"]
+    while (answer := order(loop, far, "erase", "ssd", mine, step=step, rate_bytes_per_s=rate)).status_code == 202:
+        time.sleep(0.1)
+    assert receipt_of(answer).outcome == "done"
+    assert len(far.bodies) > heard + 2
+    assert loop.status()["running_steps"] == {}
+
+
+def test_a_node_that_returns_clears_what_was_fenced_meanwhile_before_it_tells_anything(far, joined, running):
+    mine, other, home = far.namespace(), far.namespace(), joined()
+    loop = running(home)
+    crowd(loop, far, mine, other)
+    on_ssd = {x for x in held(loop.inventory(), "reference") if x[0] == "ssd"}
+    assert {x[1] for x in on_ssd} == {mine, other}
+    loop.end()
+    heard = len(far.sources["reference", 0].items)
+    far.fence(mine, 2)
+    again = running(home)
+    eventually(lambda: again.status()["idle"])
+    told = far.sources["reference", 0].items[heard:]
+    assert {getattr(i, "ns", other) for i in told} == {other}
+    assert far.believed("reference") == held(again.inventory(), "reference") == {x for x in on_ssd if x[1] == other}
+    gone = {x[3] for x in on_ssd if x[1] == mine}
+    assert again.status()["cleared_blocks"] == {"ssd": len(gone)}
+    again.end()
+    again = running(home)  # the order comes late, and its receipt has what the return cleared
+    eventually(lambda: again.status()["idle"])
+    first, second = (receipt_of(order(again, far, "erase", "ssd", mine)).detail for _ in range(2))
+    assert first["objects_root"] == objects_root(object_ref("0" * 64, key) for key in gone)
+    assert (first["blocks"], second["blocks"]) == (len(gone), 0)
+    assert first["readback"]["sampled"] == first["readback"]["clean"] > 0
+    again.end()
+    far.fences.clear()  # a console that was restored knows of no fence
+    far.min_gen[mine] = 0
+    third = running(home)
+    eventually(lambda: third.status()["idle"])
+    assert third.status()["fences"] == 1
+    assert drive(third, far, mine, 1).json()["code"] == "lease-over"

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from kvcore.blocks import TIERS, Tier
 from kvcore.events import Drop
-from nodeagent.budget import Budget, Policy, Share, policies_of
+from kvcore.messages import Fence
+from nodeagent.budget import Budget, Pin, Policy, Share, policies_of
 from nodeagent.tiers.base import TierFull
 from tests.nodeagent.rig import Rig, blocks
 
@@ -159,7 +160,7 @@ def test_what_is_malformed_leaves_a_limited_tenant_nothing():
     budget.allow({"tenants": [], "arenas": ["a"]})
     assert budget.shares == {}
     assert budget.arenas == frozenset()
-    assert policies_of([(b"n", "a", {"tape": "x", "ssd": "y"}, True)]) == {b"n": Policy("a", {"ssd": "y"}, True)}
+    assert policies_of([(b"n", "a", {"tape": "x", "ssd": "y"}, True, ())]) == {b"n": Policy("a", {"ssd": "y"}, True)}
 
 
 def test_an_older_answer_does_not_undo_a_newer_one(rig):
@@ -279,3 +280,34 @@ def test_charges_are_what_is_held_whatever_happens(steps, arena):
 def test_every_tier_has_a_share_or_is_free():
     budget = Budget(block_bytes=1, slot_bytes=2)
     assert all(budget.kept(t) == 0 for t in TIERS)
+
+
+def test_what_is_pinned_is_neither_evicted_nor_trimmed_until_its_time_or_a_fence(tmp_path):
+    rig = Rig(tmp_path, {"hbm": blocks(16, ttl_seconds=50.0)})
+    key = rig.lease(tenant="a")
+    rig.ask(key, [1])
+    (run,) = rig.pool.runs.values()
+    pins = (Pin(rig.now + 100, frozenset([run.keys[-32:]])),)
+    policy = rig.pool.budget.policies[key.ns]
+    rig.relief.learn({key.ns: policy._replace(pins=pins)})
+    for number in range(2, 12):
+        rig.ask(key, [number])
+    rig.settle()
+    assert run.copies  # though it is the oldest, and the tier was full several times
+    rig.allow(a={HBM: (2, 0)})
+    assert [r for r in rig.pool.runs.values() if r.copies] == [run]
+    rig.now += 60
+    rig.relief.expire(rig.now)
+    assert run.copies
+    rig.now += 60
+    rig.relief.expire(rig.now)
+    assert not run.copies
+    rig.relief.learn({key.ns: policy._replace(pins=(Pin(rig.now + 100, None),))})
+    rig.allow(a={HBM: (None, 0)})
+    rig.lease(1, key.ns, tenant="a", pins=(Pin(rig.now + 100, None),))
+    rig.ask(rig.ring.lease(key.ns, 1), [1])
+    (run,) = rig.pool.runs.values()
+    assert rig.pool.budget.pinned(run)
+    rig.ring.fence(1, [Fence(ns=key.ns, min_gen=2)])
+    assert not rig.pool.budget.pinned(run)
+    rig.close()

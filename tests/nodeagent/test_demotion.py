@@ -4,6 +4,7 @@ import pytest
 
 from kvcore.blocks import BlockState, Tier
 from kvcore.events import Drop, State
+from kvcore.messages import Fence
 from nodeagent.tiers.base import TierDown, TierFull, TierReset
 from tests.nodeagent.rig import Rig, blocks
 from tests.nodeagent.test_pool import check, spoil
@@ -217,3 +218,25 @@ def test_what_cannot_fit_beside_an_arena_empties_nobody(tmp_path):
     assert (run.copies, list(small.copies)) == ({}, [Tier.DRAM])
     check(rig)
     rig.close()
+
+
+def test_a_move_of_a_generation_that_was_fenced_a_moment_ago_is_refused_and_counted(rig):
+    key, run = one(rig)
+    rig.ring.on_fence = lambda: None  # the pool has not looked at its spaces again yet
+    rig.ring.fence(1, [Fence(ns=key.ns, min_gen=2)])
+    assert not run.space.fenced
+    down(rig, Tier.HBM, run)
+    assert run.copies == {}
+    assert [(d.tier, d.reason) for d in rig.items(Drop)] == [("hbm", "epoch")]
+    assert rig.pool.budget.refused == {(key.ns, Tier.DRAM, "stale-generation"): run.blocks}
+    check(rig)
+
+
+def test_a_move_into_a_tier_that_is_being_erased_is_refused_and_counted(rig):
+    key, run = one(rig)
+    rig.pool.erasing.append((Tier.DRAM, lambda space: space.ns == key.ns))
+    down(rig, Tier.HBM, run)
+    assert run.copies == {}
+    assert [(d.tier, d.reason) for d in rig.items(Drop)] == [("hbm", "delete")]
+    assert rig.pool.budget.refused == {(key.ns, Tier.DRAM, "erasing"): run.blocks}
+    check(rig)

@@ -6,6 +6,7 @@ import pytest
 
 from kvcore.messages import Fence
 from nodeagent.agent import client
+from nodeagent.journal import JournalFull
 from nodeagent.keys import KeyRing, LeaseKeeper
 from nodeagent.tiers.base import LeaseOver
 from tests.nodeagent.conftest import lease
@@ -126,3 +127,37 @@ def test_keeping_renews_when_it_is_due(far, ring, monkeypatch):
         await asyncio.gather(task, return_exceptions=True)
 
     keeping(far, ring, check)
+
+
+def test_fences_of_earlier_lives_hold_and_nothing_of_them_is_acknowledged():
+    ring = KeyRing(known=[Fence(ns=NS, min_gen=4)])
+    assert (ring.fenced(NS, 3), ring.fenced(NS, 4), ring.fences, ring.fence_seq) == (True, False, 1, 0)
+    ring.grant([lease(NS, 3), lease(NS, 4)])
+    assert [x.gen for x in ring.live()] == [4]
+
+
+def test_a_fence_is_acknowledged_only_when_it_is_durable():
+    kept, full = [], [True]
+
+    def keep(fences):
+        if full:
+            raise JournalFull("disk")
+        kept.extend(fences)
+
+    ring = KeyRing(keep=keep)
+    ring.grant([lease(NS, 1)])
+    assert not ring.fence(7, [Fence(ns=NS, min_gen=2)])
+    assert (ring.fence_seq, ring.fenced(NS, 1), ring.live(), ring.unkept) == (0, True, [], 1)
+    assert not ring.fence(7, [Fence(ns=NS, min_gen=2)])  # it comes again, as it was not acknowledged
+    full.clear()
+    assert ring.fence(8, [])
+    assert (ring.fence_seq, kept) == (8, [Fence(ns=NS, min_gen=2)])
+    assert ring.fence(9, [Fence(ns=NS, min_gen=2)])
+    assert len(kept) == 1
+
+
+def test_keys_of_generations_that_are_shredded_are_dropped():
+    ring = KeyRing()
+    ring.grant([lease(NS, 1), lease(NS, 2), lease(NS, 3), lease(bytes(32), 1)])
+    assert ring.drop(NS, 3)
+    assert sorted((x.ns[-1], x.gen) for x in ring.live()) == [(0, 1), (31, 3)]

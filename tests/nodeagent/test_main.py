@@ -7,17 +7,19 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import httpx
 import msgspec
 import pytest
 
+from kvcore.erasure import object_ref, objects_root
 from nodeagent.__main__ import main
 from nodeagent.config import Home
 from tests.nodeagent.conftest import eventually
 from tests.nodeagent.farside import held
-from tests.nodeagent.test_agent import drive
+from tests.nodeagent.test_agent import crowd, drive, order, receipt_of
 
 CLONE = Path(__file__).resolve().parents[2]
 
@@ -91,6 +93,31 @@ def test_killed_at_any_moment_the_console_ends_with_what_is_held(far, joined, st
     assert len(text.splitlines()) < 30
     assert ns.hex() not in text
     assert "kvc_node" not in text
+
+
+@pytest.mark.walk
+@pytest.mark.parametrize("fencing", [True, False], ids=["cleared on return", "found again"])
+def test_killed_in_the_middle_of_an_erase_it_ends_with_the_same_receipt(far, joined, start, fencing):
+    ns, home, step = far.namespace(), joined(), str(uuid.uuid4())
+    agent = start(home)
+    crowd(agent, far, ns)
+    keys = {x[3] for x in held(agent.inventory(), "reference") if x[0] == "ssd"}
+    slow = {"rate_bytes_per_s": len(keys) * 1104 // 20, "fencing": fencing}
+    assert order(agent, far, "erase", "ssd", ns, step=step, **slow).status_code == 202
+    eventually(lambda: len({x for x in held(agent.inventory(), "reference") if x[0] == "ssd"}) < len(keys))
+    agent.end(signal.SIGKILL)
+    again = start(home)
+    eventually(lambda: again.status()["idle"])
+    assert again.status()["open_steps"] == 1
+    assert (again.status()["cleared_blocks"] != {}) is fencing
+    while (answer := order(again, far, "erase", "ssd", ns, step=step)).status_code == 202:
+        time.sleep(0.05)
+    detail = receipt_of(answer).detail
+    assert detail["objects_root"] == objects_root(object_ref("0" * 64, key) for key in keys)
+    assert detail["blocks"] == len(keys)
+    assert not list(home.ssd_dir.iterdir())
+    assert again.status()["open_steps"] == 0
+    assert order(again, far, "erase", "ssd", ns, step=step).content == answer.content
 
 
 @pytest.mark.walk

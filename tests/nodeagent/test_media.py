@@ -8,6 +8,8 @@ import pytest
 
 from kvconsole.embedded import Valkey
 from kvcore.blocks import Tier
+from kvcore.events import decode_item
+from kvcore.messages import Fence
 from nodeagent.config import Home
 from nodeagent.keys import KeyRing
 from nodeagent.media import Media
@@ -144,3 +146,42 @@ def test_a_store_that_is_away_at_the_start_is_met_later(tmp_path, store):
     assert pool_holds(rig.pool, "remote")
     agree(rig)
     rig.close()
+
+
+def test_what_is_fenced_by_the_time_it_is_found_again_is_erased_and_never_told(tmp_path):
+    tiers = {"hbm": blocks(20), "ssd": blocks(200)}
+    rig = Rig(tmp_path, tiers)
+    old, other = rig.lease(), rig.lease()
+    for key in (old, other):
+        for i in range(12):
+            rig.ask(key, [i])
+            rig.ask(key, [i])
+            rig.settle()
+    lost = [r.copies[Tier.SSD].place for r in rig.pool.runs.values() if Tier.SSD in r.copies and r.space.ns == old.ns]
+    kept = {x for x in pool_holds(rig.pool, "reference") if x[0] == "ssd" and x[1] == other.ns}
+    assert lost
+    assert kept
+    values = [rig.media.keys.value(place) for place in lost]
+    rig.close()
+    again = Media(Home(tmp_path), rig.config, KeyRing(known=[Fence(ns=old.ns, min_gen=2)]), boot="boot-2")
+    assert not again.opened
+    again.open(rig.now)
+    assert pool_holds(again.pool, "reference") == kept
+    assert again.pool.cleared[Tier.SSD] == sum(1 for _ in lost) * 4
+    items = [decode_item(raw) for lane in again.outboxes[0].lanes for raw in lane.pending]
+    assert {i.ns for i in items} == {other.ns}
+    assert not [p for p in lost if (tmp_path / "ssd" / f"{p.hex()}.kvo").exists()]
+    raw = (tmp_path / "objects.keys").read_bytes()
+    assert not [v for v in values if v in raw]
+    again.close()
+
+
+def test_the_remote_store_is_met_only_after_the_console_was_heard(tmp_path, store):
+    config_ = config(TIERS, remote_url=store.url, node=secrets.token_hex(6))
+    made = Media(Home(tmp_path), config_, KeyRing(), boot="boot-1")
+    assert not made.probe(0.0)
+    assert (made.remote.boot, made.opened) == ("", False)
+    made.open(0.0)
+    assert (made.remote.boot != "", made.opened) == (True, True)
+    assert made.probe(0.0)
+    made.close()

@@ -2,6 +2,7 @@
 
 import time
 
+from kvcore.blocks import Tier
 from nodeagent.config import TierConfig
 from nodeagent.reporter import AGAIN_SECONDS, COUNTED_SECONDS, Reporter, begun, ended
 from tests.nodeagent.conftest import config, eventually
@@ -61,12 +62,16 @@ def test_refusals_are_counted_and_not_told_one_by_one(far, joined, running):
         drive(loop, far, far.namespace(), 1, gen=9)
     agent.sender.counts["refused_truncated-frame"] += 2
     agent.sender.rejected["bad-keys"] += 1
+    agent.pool.cleared[Tier.SSD] += 4
+    agent.ring.unkept += 2
     said = lambda: sorted(x for x in lines if x[0].isdigit())  # noqa: E731
     for second in range(30):
         reporter.look(now + second)
     assert said() == [
         "1 items were refused by the console: bad-keys", "2 messages were refused by the console: truncated-frame",
+        "2 times fences could not be written to the journal: they hold, and are not acknowledged",
         "3 requests were not taken: lease-over", "3 requests were not taken: ticket-expired",
+        "4 blocks were fenced while this node was away, and are erased: ssd",
     ]  # fmt: skip
     lines.clear()
     agent.sender.rejected["bad-keys"] += 5

@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import threading
+import time
 from contextlib import asynccontextmanager
 
 import pytest
@@ -14,7 +15,7 @@ from nodeagent.agent import client
 from nodeagent.config import Ingest
 from nodeagent.keys import KeyRing
 from nodeagent.outbox import Outbox
-from nodeagent.sender import Sender, _base
+from nodeagent.sender import BEAT_SECONDS, Sender, _base
 from tests.nodeagent.farside import FarSide
 
 NS = bytes(range(32))
@@ -100,6 +101,20 @@ def test_frames_arrive_and_quiet_sources_beat(far, source):
             await until(lambda: sender.counts["heartbeat"] >= 2)
             (place,) = far.beats[-1].sources
             assert (place.source, place.seq, place.stream) == ("s", 1, source.box.stream)
+
+    run(go())
+
+
+def test_nothing_is_heard_of_later_than_a_heartbeat_after_its_last_frame(far, source):
+    # fences come with answers: a frame between two heartbeats must not cost the second one
+    async def go():
+        async with sending(far, source.box) as sender:
+            await until(lambda: sender.counts["heartbeat"] >= 1)
+            source.add()
+            await until(lambda: source.box.idle)
+            began, beats = time.monotonic(), sender.counts["heartbeat"]
+            await until(lambda: sender.counts["heartbeat"] > beats)
+            assert time.monotonic() - began < BEAT_SECONDS * 1.5
 
     run(go())
 
@@ -358,12 +373,8 @@ def test_fences_and_allowances_ride_on_every_answer(far, source):
 def test_a_heartbeat_may_ask_for_everything(far, source):
     async def go():
         real = far.say
-
-        def say(state, **more):
-            asks = state == "ok" and not far.counts["inventories"]
-            return real(state, **({"inventory": asks} | more))
-
-        far.say = say
+        asks = lambda state: {"inventory": state == "ok" and not far.counts["inventories"]}  # noqa: E731
+        far.say = lambda state, **more: real(state, **(asks(state) | more))
         source.add()
         async with sending(far, source.box):
             await until(lambda: far.counts["inventories"] >= 1)
@@ -379,8 +390,7 @@ def test_sources_without_a_boot_say_nothing(far):
         async with sending(far, box):
             box.put(Mark(tier="remote", used=0, capacity=1, high=0.9, low=0.8))
             await asyncio.sleep(0.7)
-            assert far.beats == []
-            assert far.counts["events"] == 0
+            assert (far.beats, far.counts["events"]) == ([], 0)
 
     run(go())
 

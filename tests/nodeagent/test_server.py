@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 from kvcore import messages
 from kvcore.refusals import AGENT
 from kvcore.residency import REASONS
-from nodeagent import executor, server
+from nodeagent import erasing, executor, gathering, orders, probe, server
 from nodeagent.engines import reference
 from nodeagent.server import Bodies, Problem
 from tests.nodeagent.conftest import eventually
@@ -154,6 +154,11 @@ def test_every_code_that_agents_answer_is_known_and_has_a_page():
     said |= literals_of(reference, lambda n: [k.value for k in getattr(n, "keywords", ()) if k.arg == "code"])
     outcomes = literals_of(executor, lambda n: [n.value] if isinstance(n, ast.Return | ast.Assign) and n.value else ())
     outcomes |= literals_of(messages, lambda n: [n.value] if isinstance(n, ast.Return) and n.value else ())
+    outcomes |= literals_of(probe, lambda n: n.args[1:2] if named(n) == "Done" else ())
+    outcomes |= literals_of(orders, lambda n: n.args[1:2] if named(n) == "Done" else ())
+    outcomes |= literals_of(erasing, lambda n: [n.value] if isinstance(n, ast.Assign) else ())
+    outcomes |= literals_of(executor, lambda n: n.args[1:2] if named(n) == "Done" else ())
+    outcomes |= literals_of(gathering, lambda n: [n.value] if isinstance(n, ast.Return) and n.value else ())
     said |= {x for x in outcomes if "-" in x} | REASONS
     assert {"lease-over", "ticket-invalid", "command-expired", "kind-unknown", "agent-error", "queue-full"} <= said
     assert said == set(AGENT)

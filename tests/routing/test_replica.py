@@ -255,6 +255,26 @@ def test_the_thread_follows_wakes_and_survives_what_breaks_it(planted, rig, valk
         replica.close()
 
 
+def test_a_fence_is_in_force_within_a_second_though_nobody_is_woken(planted, rig, settings):
+    settings.VALKEY_URL = "redis://127.0.0.1:1/0"
+    ns = plant_namespace(planted, "a")
+    replica = Replica(role="operator")
+    replica.start()
+    try:
+        assert replica.fresh.wait(20)
+        late = []
+        for seq in range(10, 15):
+            time.sleep(0.13)
+            fence(planted, ns, seq, seq)
+            began = time.monotonic()
+            while not fence_in_force(seq=seq, now=datetime.now(UTC)) and time.monotonic() - began < 5:
+                time.sleep(0.02)
+            late.append(time.monotonic() - began)
+        assert sorted(late)[2] < 0.6, late
+    finally:
+        replica.close()
+
+
 def test_fingerprints_are_the_first_eight_bytes():
     blob = keys(1, 2)
     assert fingerprints(blob) == blob[:8] + blob[KEY_BYTES : KEY_BYTES + 8]

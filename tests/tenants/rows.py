@@ -20,6 +20,8 @@ WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped AND a.at
 CHECKS = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = %s::regclass AND contype = 'c'"
 SPECIAL = {
     "audit_event": {"actor_ref": bytes(16), "outcome": 1, "flags": 0, "body": b"{}"},
+    "catalog_operation": {"generation": 2, "observed_generation": 1},
+    "catalog_pin": {"until": "2026-09-02T00:00:00Z"},
 }
 """What no rule below can guess."""
 

@@ -35,7 +35,9 @@ def test_every_call_says_that_it_can_be_refused(schema):
 def test_both_ways_of_being_known_are_described(schema):
     assert set(schema["components"]["securitySchemes"]) == {"session", "bearer"}
     calls = operations(schema)
-    public = [("POST", "/api/v1/nodes:enrol"), ("GET", "/api/v1/fleet-key")]
+    public = [
+        ("POST", "/api/v1/nodes:enrol"), ("GET", "/api/v1/fleet-key"), ("POST", "/api/v1/certificates:verify"),
+    ]  # fmt: skip
     for call, operation in calls.items():
         assert operation.get("security", []) == ([] if call in public else [{"session": []}, {"bearer": []}]), call
 
@@ -43,7 +45,8 @@ def test_both_ways_of_being_known_are_described(schema):
 def test_ids_of_calls_name_what_and_then_what_is_done_with_it(schema):
     verbs = ("list", "get", "create", "change", "set", "remove", "close", "revoke", "rotate", "invite", "request",
              "approve", "deny", "resolve", "renew", "enrol", "explain", "lookup", "lineage", "uses", "verify", "cancel",
-             "download", "shred", "test", "acknowledge")  # fmt: skip
+             "download", "shred", "test", "retire", "pause", "resume", "stop", "release", "drain",
+             "acknowledge")  # fmt: skip
     for call, operation in operations(schema).items():
         what, _, verb = operation["operationId"].rpartition("_")
         assert what, call

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import rfc8785
 
 from audit.asked import Evidence
@@ -12,6 +13,8 @@ from audit.signer.state import StateFile
 from kvcore import leaf as leaves
 from kvcore import proofs
 from kvcore.messages import PROTOCOL
+from kvcore.receipts import EraseTarget
+from kvcore.targets import Bound
 
 NOW = 1_780_000_000.0
 NODE, OPERATION, APPROVAL = "019a0000-0000-7000-8000-00000000000a", "op-1", "019a0000-0000-7000-8000-0000000000aa"
@@ -109,6 +112,25 @@ def command(log, order, **fields):
         "v": PROTOCOL, "step": "s", "kind": "purge", "node": NODE, "order_hash": log.leaves[order][84:116].hex(),
         "issued_at": NOW, "expires_at": NOW + 60, **fields,
     }  # fmt: skip
+
+
+TARGETS = tuple(EraseTarget(ns=f"{n:064x}", gen_upto="2") for n in range(1200))
+
+
+def bound(targets=TARGETS[:3], **data):
+    """What an order of these targets says of them; leases may be broken a minute after it, and fences are raised."""
+    found = Bound(targets)
+    return {"targets_root": found.root, "targets": found.count, "force_after": "2026-05-28T20:27:40Z", "fencing": True,
+            **data}  # fmt: skip
+
+
+def reach(targets=TARGETS[:3], part=0, **args):
+    """The arguments of a command for a part of these targets."""
+    found = Bound(targets)
+    told = found.parts()[part]
+    mine = found.targets[told.first : told.first + told.length]
+    return {"operation": OPERATION, "targets": msgspec.to_builtins(mine), "part": msgspec.to_builtins(told),
+            "targets_root": found.root, **args}  # fmt: skip
 
 
 def ask(command, order=None, approval=None, **more):

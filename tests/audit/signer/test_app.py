@@ -69,7 +69,7 @@ def over_http(signer, method, path, body=b"", token=TOKENS.console):
 # --- commands -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["inventory", "digest", "ping"])
+@pytest.mark.parametrize("kind", ["inventory", "digest", "ping", "verify", "probe"])
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_harmless_commands_are_signed(signer, kind, wrapped):
     raw = plain(kind=kind)
@@ -84,7 +84,7 @@ def test_harmless_commands_are_signed(signer, kind, wrapped):
 @pytest.mark.parametrize(
     ("raw", "status", "code"),
     [
-        *[(plain(kind=k), 403, "order-missing") for k in ("purge", "erase", "verify", "migrate", "anything-else")],
+        *[(plain(kind=k), 403, "order-missing") for k in ("purge", "erase", "shred", "fence", "migrate", "anything")],
         *[
             (plain(kind=k), 403, "kind-not-allowed")
             for k in ("", "PING", "ping ", "pu rge", "-", "x" * 33, "purgé", "p1")

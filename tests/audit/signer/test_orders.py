@@ -43,7 +43,7 @@ def test_with_much_risk_a_second_person_must_be_in_the_log_too():
     assert asked({"risk": "R3"}, {}) == "approval-of-another-order", "an order that names no approval has none"
 
 
-@pytest.mark.parametrize("kind", ["erase", "destroy-keys", "zap"])
+@pytest.mark.parametrize("kind", ["overwrite-media", "destroy-keys", "zap"])
 def test_what_an_order_says_of_its_own_risk_is_not_believed(kind):
     told = {"risk": "R0", "kinds": [kind]}
     assert asked(told, command={"kind": kind}) == "approval-missing"
@@ -54,6 +54,22 @@ def test_what_an_order_says_of_its_own_risk_is_not_believed(kind):
     assert asked({"risk": "R3", "kinds": ["verify"], "approval": APPROVAL}, command={"kind": "verify"}) == (
         "approval-missing"
     ), "and it may ask for more"
+
+
+def test_what_is_erased_behind_a_fence_and_its_keys_need_no_more_than_the_order_says():
+    """One's own session is R0 and a namespace R1: who asks for more than one may says R3, and the second person too."""
+    both = {"kinds": ["erase", "shred"], **making.bound()}
+    args = making.reach()
+    for kind in both["kinds"]:
+        assert asked(both | {"risk": "R0"}, command={"kind": kind, "args": args}) is None
+        assert asked(both | {"risk": "R2"}, command={"kind": kind, "args": args}) is None
+        assert asked(both | {"risk": "R3"}, command={"kind": kind, "args": args}) == "approval-missing"
+        assert asked(both | PERSON, {}, command={"kind": kind, "args": args}) is None
+    low, erase = both | {"risk": "R0", "approval": APPROVAL}, {"kind": "erase", "args": args}
+    assert asked(low, {"risk": "R0"}, command=erase) == "approval-of-another-risk", "keys are worth R1"
+    assert asked(low, {"risk": "R1"}, command=erase) is None
+    for kind in ("verify", "probe"):
+        assert asked({"risk": "R0", "kinds": [kind]}, command={"kind": kind}) is None
 
 
 def test_an_order_that_names_an_approval_needs_it_whatever_its_risk():

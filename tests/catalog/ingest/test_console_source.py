@@ -1,9 +1,11 @@
-"""What the console says itself: nodes that are lost."""
+"""What the console says itself: nodes that are lost, and what receipts of erasing cover."""
+
+import uuid
 
 import pytest
 
-from kvcore.events import Refused
-from tests.catalog.ingest.rig import Sim, add
+from kvcore.events import Drop, Refused
+from tests.catalog.ingest.rig import Sim, add, keys, plant_namespace
 
 
 def test_a_silent_node_is_lost_and_lists_when_it_returns(rig, sim, ns):
@@ -106,3 +108,121 @@ def test_who_speaks_in_the_batch_is_not_silent(rig, sim, ns):
         rig.tick(2.4)
     assert rig.send(sim.node, sim.frame(add(ns, 2)), step=0.9).state == "next"
     assert rig.state(sim.node) == ("exact", "")
+
+
+def plant_purge(planted, sim, ns, *, tier="hbm", seq=None, gen=2):
+    """A step that says what the receipt of `sim` covers: all of the namespace below the generation."""
+    operation, step = uuid.uuid4(), uuid.uuid4()
+    planted.execute(
+        "INSERT INTO catalog_operationtarget (tenant_id, operation, digest, part, min_gen, fence_seq, keys_hash,"
+        " key_count, below) VALUES (%s, %s, %s, 0, %s, 1, '', 0, false)",
+        (uuid.uuid4(), operation, ns, gen),
+    )
+    planted.execute(
+        "INSERT INTO catalog_step (id, operation, tenant_id, intent_generation, attempt, node, source, dp_rank, tier,"
+        " owner, kind, boot, args, state, code, tries, created_at, due_at, lease_holder, lease_token, receipt_hash,"
+        " receipt_prev, flags, total_bytes, total_blocks, done_bytes, done_blocks, at_boot, at_stream, at_seq) VALUES"
+        " (%s, %s, %s, 1, 0, %s, %s, 0, %s, 1, 'purge', '', '{}', 'waiting', '', 0, now(), now(), '', 0, '', '', '{}',"
+        " 0, 0, 0, 0, %s, %s, %s)",
+        (step, operation, uuid.uuid4(), sim.node, sim.name, tier, sim.boot, sim.stream,
+         sim.seq if seq is None else seq),
+    )  # fmt: skip
+    return step
+
+
+def state_of(planted, step):
+    return planted.execute("SELECT state FROM catalog_step WHERE id = %s", (step,)).fetchone()[0]
+
+
+def rows_of(rig, table):
+    return rig.rows(f"SELECT count(*)::int FROM catalog_{table}")[0][0]
+
+
+def test_what_a_receipt_covers_leaves_and_whole_namespaces_leave_in_one_delete(rig, sim, ns, planted):
+    rig.send(sim.node, sim.frame(add(ns, *range(300)), add(ns, 1, tier="dram")))
+    rig.writer.store.commit(rig.folder.memory.apply([]), flush=True)
+    first = plant_purge(planted, sim, ns)
+    rig.tick(0.6)
+    assert state_of(planted, first) == "done"
+    assert {tier for _, _, _, tier in rig.holdings(sim.node)} == {"dram"}  # another owner keeps its own
+    assert rows_of(rig, "segment") > 0
+    second = plant_purge(planted, sim, ns, tier="dram")
+    rig.tick(0.6)
+    assert state_of(planted, second) == "done"
+    assert rig.holdings(sim.node) == {}
+    assert (rows_of(rig, "segment"), rows_of(rig, "placement"), rows_of(rig, "holding")) == (0, 0, 0)
+
+
+def gone(ns, *numbers, tier="hbm"):
+    return Drop(ns=ns, gen=1, keys=keys(*numbers), tier=tier, reason="delete")
+
+
+def raise_fence(planted, ns):
+    planted.execute("UPDATE tenants_namespace SET generation = 2, min_gen = 2 WHERE digest = %s", (ns,))
+    planted.execute(
+        "INSERT INTO tenants_fenceentry (seq, tenant_id, namespace_id, digest, min_gen, at)"
+        " SELECT 1, tenant_id, id, digest, 2, now() FROM tenants_namespace WHERE digest = %s",
+        (ns,),
+    )
+
+
+def test_rows_of_what_was_fenced_leave_with_the_last_drop_and_no_receipt(rig, sim, ns, planted):
+    """Nodes mostly tell that they dropped it before their receipts are read."""
+    other = plant_namespace(planted, "other")
+    rig.send(sim.node, sim.frame(add(ns, *range(300)), add(ns, 1, tier="dram"), add(other, 1)))
+    rig.writer.store.commit(rig.folder.memory.apply([]), flush=True)
+    before = rows_of(rig, "segment")
+    raise_fence(planted, ns)
+    rig.send(sim.node, sim.frame(gone(ns, *range(300))), step=0.2)
+    assert rows_of(rig, "segment") == before, "another owner keeps its own"
+    rig.send(sim.node, sim.frame(gone(ns, 1, tier="dram"), gone(other, 1)))
+    left = rig.rows("SELECT k.digest FROM catalog_segment g JOIN catalog_keyspace k ON k.id = g.keyspace")
+    assert left == [(other,)], "what is not fenced may be asked for again"
+    assert {owner for (owner,) in rig.rows("SELECT keyspace FROM catalog_placement")} == {
+        keyspace for (keyspace,) in rig.rows("SELECT id FROM catalog_keyspace WHERE digest = %s", other)
+    }
+
+
+def test_a_receipt_that_overtook_its_stream_waits_for_it(rig, sim, ns, planted):
+    rig.send(sim.node, sim.frame(add(ns, 1)))
+    later = sim.frame(add(ns, 2))
+    step = plant_purge(planted, sim, ns)  # it covers the frame that is still under way
+    rig.tick(0.6)
+    assert state_of(planted, step) == "waiting"
+    assert rig.holdings(sim.node) != {}
+    rig.send(sim.node, later)
+    rig.tick(0.1)
+    assert state_of(planted, step) == "done"
+    assert rig.holdings(sim.node) == {}
+
+
+def test_what_was_told_behind_the_position_is_not_covered(rig, sim, ns, planted):
+    rig.send(sim.node, sim.frame(add(ns, 1)))
+    step = plant_purge(planted, sim, ns, seq=sim.seq + 1)
+    rig.tick(0.6)
+    covered, behind = sim.frame(add(ns, 2)), sim.frame(add(ns, 3))
+    rig.batch((sim.node, covered), (sim.node, behind))
+    assert state_of(planted, step) == "done"
+    ((blocks, _, _),) = rig.holdings(sim.node).values()
+    assert blocks == 1
+
+
+def test_a_late_receipt_does_not_cover_what_is_known_to_have_come_back(rig, sim, ns, planted):
+    rig.send(sim.node, sim.frame(add(ns, 1)))
+    at = sim.seq
+    raise_fence(planted, ns)
+    rig.folder.registry.dirty = True
+    rig.send(sim.node, sim.frame(add(ns, 2)), step=1.0)  # of the fenced generation
+    step = plant_purge(planted, sim, ns, seq=at)
+    rig.tick(0.6)
+    assert state_of(planted, step) == "done"
+    assert rig.holdings(sim.node) != {}  # they are there, and asked for once more
+
+
+def test_a_life_that_is_over_needs_no_waiting(rig, sim, ns, planted):
+    rig.send(sim.node, sim.frame(add(ns, 1, tier="ssd")))
+    step = plant_purge(planted, sim, ns, tier="ssd", seq=99)
+    sim.restart()
+    rig.send(sim.node, sim.frame())
+    rig.tick(0.6)
+    assert state_of(planted, step) == "done"

@@ -52,7 +52,9 @@ def test_the_fleets_pages_are_not_for_them_and_the_front_door_leads_to_the_porta
         assert client.get(path).status_code == 403, path
     assert client.get("/").url == "/t/acme-code"
     entries = [e["entry"].route for e in client.get("/t/acme-code").context["console"]["entries"]]
-    assert entries == ["page-portal", "page-audit", "page-verify", "page-ui", "page-problems"]
+    assert entries == [
+        "page-portal", "page-operations", "page-audit", "page-verify", "page-ui", "page-problems",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

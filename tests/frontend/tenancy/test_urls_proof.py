@@ -3,12 +3,15 @@
 import pytest
 
 from catalog.api_tenancy import EVICTS
+from catalog.operation_requests import DESTROY
 from kvconsole import apidocs
 from kvconsole.infra.access import Rule, registry, rule_for, unregistered
 
 QUOTAS, NODES, EXPORTS = ("quotas", "PUT"), ("tenant-nodes", "PUT"), ("audit-exports", "POST")
-INSIDE = {QUOTAS: EVICTS, NODES: EVICTS, EXPORTS: "audit:export"}
-"""Of these calls the body says whether they are such an act (`evict`, `personal_data`): they ask inside."""
+DELETIONS, SUBJECT = ("deletions", "POST"), ("subject", "DELETE")
+INSIDE = {QUOTAS: EVICTS, NODES: EVICTS, EXPORTS: "audit:export", DELETIONS: DESTROY, SUBJECT: DESTROY}
+"""Of these calls the body or the plan says whether they are such an act (`evict`, `personal_data`, the risk): they ask
+inside."""
 TWINS = {
     "page-tenant-close": {("tenant", "DELETE")},
     "page-tenant-quotas-evict": {QUOTAS},
@@ -31,9 +34,17 @@ TWINS = {
     "page-audit-log-new": {("audit-epochs", "POST")},
     "page-audit-log-approve": {("approval-approve", "POST")},
     "page-audit-log-deny": {("approval-deny", "POST")},
+    "page-plan-confirm": {DELETIONS, SUBJECT},
+    "page-plan-retire": {DELETIONS, ("epoch-retire", "POST")},
+    "page-operation-stop": {("operation-stop", "POST")},
+    "page-approval-approve": {("approval-approve", "POST")},
+    "page-approval-deny": {("approval-deny", "POST")},
+    "page-hold-new": {("holds", "POST")},
+    "page-hold-release": {("hold-release", "POST")},
 }
-NO_PAGE = {("nodes-api", "POST")}
-"""Nodes are made by programs, or on the server (`manage.py node_create`)."""
+NO_PAGE = {("nodes-api", "POST"), ("deny-window", "DELETE")}
+"""Nodes are made by programs, or on the server (`manage.py node_create`); that a window goes is asked by REST or
+`kvc`."""
 OWN_ACCOUNT = "account:manage"
 """Pages of one's own account have no API: it is for people in browsers alone."""
 

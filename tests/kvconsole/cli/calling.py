@@ -10,7 +10,7 @@ from kvconsole.cli.main import app
 from tests.architecture.tree import CLONE
 
 CLI = CLONE / "kvconsole" / "cli"
-METHODS = {"one": "GET", "many": "GET", "post": "POST", "remove": "DELETE", "pages": "GET"}
+METHODS = {"one": "GET", "many": "GET", "post": "POST", "remove": "DELETE", "pages": "GET", "start": "POST"}
 NOT_FIELDS = frozenset({"match", "key", "limit", "rehearse", "validate_only"})
 
 
@@ -29,7 +29,7 @@ def walked(command: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], An
     """Every group and command of `command`, by its words."""
     found = {path: command}
     for name, inner in getattr(command, "commands", {}).items():
-        found |= walked(inner, (*path, name))
+        found |= {} if inner.hidden else walked(inner, (*path, name))
     return found
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from kvcore.blocks import VOLATILE, Tier
-from nodeagent.tiers.base import HEADER, BlockRefused, TierFull, content, verify_run
+from nodeagent.tiers.base import HEADER, BlockRefused, Look, TierFull, content, verify_run
 from tests.nodeagent.tiers.conftest import CAPACITY, SLOT, run
 
 FIELDS = ("magic", "done", "digest", "layout", "group", "length", "generation", "version", "key")
@@ -129,3 +129,60 @@ def test_persistent_tiers_are_found_again_and_memory_is_not(tier, name, again):
         entry = next(x for x in found if x.meta.version == meta.version)
         assert (entry.meta.keys, entry.meta.parent, entry.meta.gen, entry.place) == (meta.keys, None, 1, place)
         assert back.read(entry.meta, entry.place) == raw
+
+
+def test_what_is_erased_is_read_back_and_nothing_of_it_is_left(tier, again, name):
+    runs = [run(3), run(5), run(2)]
+    places = tier.write(runs)
+    look = Look()
+    tier.erase([(runs[0][0], places[0]), (runs[2][0], places[2])], look)
+    assert look.clean == look.sampled == (5 if name in VOLATILE else 2)
+    assert tier.used_bytes == 5 * SLOT
+    assert tier.read(runs[1][0], places[1]) == runs[1][1]
+    for gone in (0, 2):
+        with pytest.raises(BlockRefused):
+            tier.read(runs[gone][0], places[gone])
+    lying = [x.place for x in tier.lying()]
+    assert lying == (sorted(places[1]) if name in VOLATILE else [places[1]])
+    other = Look()
+    tier.erase([(runs[1][0], places[1])], other)
+    assert list(tier.lying()) == []
+    assert other.evidence != look.evidence
+    assert tier.used_bytes == 0
+    assert again(name).stored() == (() if name in VOLATILE else [])
+    more = run(20)
+    (place,) = tier.write([more])
+    assert tier.read(more[0], place) == more[1]
+
+
+def test_what_lies_there_is_found_by_looking_at_the_medium_and_scoured(tier, again, name):
+    runs = [run(3), run(5, gen=1)]
+    places = tier.write(runs)
+    stranger = tier if name in VOLATILE else again(name)  # it was told of nothing
+    found = list(stranger.lying())
+    if name in VOLATILE:
+        assert [x.place for x in found] == sorted(places[0] + places[1])
+        assert {x.meta for x in found} == {None}
+    else:
+        assert {x.place: x.meta.keys for x in found} == {p: m.keys for (m, _), p in zip(runs, places, strict=True)}
+    look = Look()
+    assert stranger.remains([x.place for x in found]) == [x.place for x in found]
+    stranger.scour([x.place for x in found], look)
+    assert stranger.remains([x.place for x in found]) == []
+    assert look.clean == look.sampled == len(found)
+    assert list(tier.lying()) == []
+    assert tier.used_bytes == 8 * SLOT  # whoever counted them has to know
+    again_look = Look()
+    stranger.scour([x.place for x in found], again_look)  # nothing is there: that is clean
+    assert again_look.clean == again_look.sampled == len(found)
+
+
+def test_a_free_leaves_nothing_in_memory(tier, name):
+    if name not in VOLATILE:
+        return
+    meta, raw = run(4)
+    (place,) = tier.write([(meta, raw)])
+    assert len(list(tier.lying())) == 4
+    tier.free([(meta, place)])
+    assert list(tier.lying()) == []
+    assert tier.unused == CAPACITY // SLOT

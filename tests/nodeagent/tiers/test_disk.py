@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kvcore.blocks import Tier
-from nodeagent.tiers.base import BlockRefused, LeaseOver, TierFull
+from nodeagent.tiers.base import BlockRefused, LeaseOver, Look, TierFull
 from nodeagent.tiers.disk import DiskTier
 from nodeagent.tiers.objects import KeyFile
 from tests.nodeagent.tiers.conftest import CAPACITY, enc, run
@@ -89,3 +89,43 @@ def test_without_a_lease_nothing_is_written_or_read(tmp_path):
         tier.read(meta, place)
     leased = True
     assert tier.read(meta, place) == raw
+
+
+def test_a_value_that_stays_in_the_key_file_is_not_clean(again, tmp_path, monkeypatch):
+    tier = again(Tier.SSD)
+    meta, raw = run(2)
+    (place,) = tier.write([(meta, raw)])
+    readonly = os.open(tmp_path / "objects.keys", os.O_RDONLY)
+    with monkeypatch.context() as m:
+        m.setattr(tier._keys, "_fd", readonly)  # overwriting it fails
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            tier.erase([(meta, place)], Look())
+    os.close(readonly)
+
+
+def test_a_name_that_stays_in_the_directory_is_not_clean(again, tmp_path):
+    tier = again(Tier.SSD)
+    meta, raw = run(2)
+    (place,) = tier.write([(meta, raw)])
+    path = tmp_path / "ssd" / f"{place.hex()}.kvo"
+    path.unlink()
+    path.with_suffix(".tmp").mkdir()  # what cannot be unlinked
+    with pytest.raises(OSError, match="directory"):
+        tier.erase([(meta, place)], Look())
+
+
+def test_files_of_any_name_are_found_and_scoured(again, tmp_path):
+    tier = again(Tier.SSD)
+    (place,) = tier.write([run(2)])
+    directory = tmp_path / "ssd"
+    blob = (directory / f"{place.hex()}.kvo").read_bytes()
+    (directory / "a.tmp").write_bytes(blob[:300])
+    (directory / "b.kvo").write_bytes(b"nonsense")
+    (directory / f"{'AB' * 16}.kvo").write_bytes(blob)
+    found = {x.place: x.meta is not None for x in tier.lying()}
+    assert found == {place: True, "a.tmp": True, "b.kvo": False, f"{'AB' * 16}.kvo": True}
+    look = Look()
+    assert tier.remains([*found, "c.kvo"]) == list(found)
+    tier.scour([p for p in found if isinstance(p, str)], look)
+    assert (look.sampled, look.clean) == (3, 3)
+    assert [x.place for x in tier.lying()] == [place]

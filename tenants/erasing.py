@@ -1,0 +1,263 @@
+"""Reads for deletions: which namespaces a selector means, whether they can be told apart, and who still has their keys.
+
+Called by `catalog` (plans and operations). Namespaces are read on the connection of the current plane, so a tenant's
+people reach their own and no others; leases and acknowledgements are the fleet's.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.db import connections
+from django.db.models import Count, Max, Q, QuerySet
+
+from kvconsole.infra.access import FLEET_PLANE
+from kvconsole.infra.rest import Problem, add_codes
+from kvconsole.infra.sql import PLATFORM, named
+from tenants.constants import ERASURE_SCOPES
+from tenants.models import Epoch, KeyLease, Model, Namespace, ShareGroup, ShareMember, Tenant
+
+add_codes({"not-separable": (422, "This cannot be told apart from the rest")})
+SEPARATES = {"class": "data_class", "label": "label", "subject": "subject", "session": "session"}
+"""Part of a selector → the column of a namespace that says it."""
+
+
+class ErasableTenant(msgspec.Struct, frozen=True):
+    """What a deletion needs of a tenant."""
+
+    id: UUID
+    slug: str
+    erasure_scope: str
+    state: str
+
+
+class Erasable(msgspec.Struct, frozen=True):
+    """A namespace that a selector means. `members` are the other tenants of its share group, by slug."""
+
+    id: UUID
+    tenant_id: UUID
+    tenant: str
+    digest: bytes
+    generation: int
+    min_gen: int
+    label: str
+    data_class: str
+    share_group: UUID | None
+    scope: str
+    """The erasure scope under which it was made; "" = it is a share group's."""
+    members: tuple[str, ...] = ()
+
+
+def erasable_tenant(slug: str) -> ErasableTenant | None:
+    """The tenant of this slug, where the current plane shows it."""
+    row = Tenant.objects.filter(slug=slug).values_list("id", "slug", "erasure_scope", "state").first()
+    return ErasableTenant(*row) if row else None
+
+
+def namespaces_selected(
+    *,
+    tenant: str = "",
+    namespace: str = "",
+    epoch: str = "",
+    subject: str = "",
+    session: str = "",
+    label: str = "",
+    data_class: str = "",
+    shared: bool = True,
+) -> list[Erasable]:
+    """The namespaces of which all of this is true, with those of share groups that the tenant owns.
+
+    Args:
+        tenant: its slug.
+        namespace: id or digest (hex).
+        epoch: `model/epoch`.
+        subject: its keyed digest, in hex.
+        session, label, data_class: as requests name them.
+        shared: also those of the tenant's share groups.
+
+    Raises:
+        Problem: not-found (no such tenant, model or namespace), or not-separable: part of them is kept together with
+            what is not meant; the detail says what would go instead.
+    """
+    rows = Namespace.objects.all()
+    if tenant:
+        rows = _of_tenant(rows, tenant, shared)
+    if namespace:
+        rows = rows.filter(_named(namespace))
+        if not rows.exists():
+            raise Problem("not-found")
+    if epoch:
+        rows = rows.filter(_of_epoch(epoch))
+    parts = {"class": data_class, "label": label, "subject": subject, "session": session}
+    for part in (p for p, value in parts.items() if value):
+        _require_separable(rows, part, tenant)
+        rows = rows.filter(**{SEPARATES[part]: parts[part]})
+    return _read(rows.order_by("digest"))
+
+
+def _of_tenant(rows: QuerySet[Namespace], slug: str, shared: bool) -> QuerySet[Namespace]:
+    found = Tenant.objects.filter(slug=slug).values_list("id", flat=True).first()
+    if found is None:
+        raise Problem("not-found")
+    mine = Q(tenant_id=found)
+    return rows.filter(
+        mine | Q(share_group__in=ShareGroup.objects.filter(tenant_id=found).values("id")) if shared else mine
+    )
+
+
+def _named(text: str) -> Q:
+    try:
+        return Q(id=UUID(text)) if len(text) == 36 else Q(digest=bytes.fromhex(text))
+    except ValueError:
+        raise Problem("not-found") from None
+
+
+def _of_epoch(text: str) -> Q:
+    name, _, number = text.rpartition("/")
+    models = Model.objects.filter(name=name)
+    if not number.isdecimal() or not Epoch.objects.filter(model__in=models, epoch=int(number[:9])).exists():
+        raise Problem("not-found")
+    return Q(model__in=models, model_epoch=int(number[:9]))
+
+
+def _require_separable(rows: QuerySet[Namespace], part: str, tenant: str) -> None:
+    """Every namespace that could hold some of it holds nothing else.
+
+    A namespace keeps apart what the scope under which it was made says, whatever the tenant's scope is now.
+    """
+    coarser = ERASURE_SCOPES[: ERASURE_SCOPES.index(part)]
+    mixed = rows.filter(spec__erasure_scope__in=coarser, share_group=None)
+    some = list(mixed.values_list("spec__erasure_scope", flat=True)[:1])
+    if some:
+        whose = f" of {tenant}" if tenant else ""
+        raise Problem(
+            "not-separable",
+            f"Some namespaces{whose} were made with erasure_scope {some[0]}: a {part} is not apart from the rest in"
+            f" them, so {mixed.count()} whole namespaces would go instead. Select by {some[0]}.",
+        )
+
+
+def _read(rows: QuerySet[Namespace]) -> list[Erasable]:
+    columns = (
+        *("id", "tenant_id", "tenant__slug", "digest", "generation", "min_gen", "label", "data_class", "share_group"),
+        "spec__erasure_scope",
+    )
+    found = [
+        Erasable(r[0], r[1], r[2], bytes(r[3]), r[4], r[5], r[6], r[7], r[8], r[9] or "")
+        for r in rows.values_list(*columns)
+    ]
+    groups = {row.share_group for row in found if row.share_group}
+    if not groups:
+        return found
+    members: dict[UUID, list[str]] = {}
+    named_ = ShareMember.objects.using(FLEET_PLANE).filter(group__in=groups).order_by("slug")
+    for group, slug in named_.values_list("group_id", "slug"):
+        members.setdefault(group, []).append(slug)
+    owners = dict(ShareGroup.objects.using(FLEET_PLANE).filter(id__in=groups).values_list("id", "owner_slug"))
+    return [
+        msgspec.structs.replace(
+            row,
+            tenant=owners.get(row.share_group, row.tenant) if row.share_group else row.tenant,
+            members=tuple(s for s in members.get(row.share_group, ()) if s != owners.get(row.share_group))
+            if row.share_group
+            else (),
+        )
+        for row in found
+    ]
+
+
+class Retained(msgspec.Struct, frozen=True):
+    """A namespace whose blocks are kept for a time only. `class_named`: "" = it may hold blocks of any class."""
+
+    namespace: UUID
+    digest: bytes
+    min_gen: int
+    tenant_id: UUID
+    tenant: str
+    class_named: str
+    seconds: int
+
+
+def namespaces_retained() -> list[Retained]:
+    """The namespaces for which a tenant said how long blocks of their data class are kept.
+
+    One that may hold blocks of any class keeps them as long as the shortest-lived of them.
+    """
+    rows = Namespace.objects.using(FLEET_PLANE).filter(share_group=None, state="active").exclude(tenant__retention={})
+    columns = ("id", "digest", "min_gen", "tenant_id", "tenant__slug", "data_class", "spec__erasure_scope",
+               "tenant__retention", "tenant__erasure_scope")  # fmt: skip
+    found = []
+    for id_, digest, min_gen, tenant, slug, data_class, made, kept, scope in rows.values_list(*columns):
+        apart = (made or scope) != ERASURE_SCOPES[0]
+        seconds = kept.get(data_class) if apart else min(kept.values())
+        if seconds is not None:
+            name = data_class if apart else ""
+            found.append(Retained(id_, bytes(digest), min_gen, tenant, slug, name, int(seconds)))
+    return found
+
+
+def owned(digests: Collection[bytes], tenant: UUID) -> set[bytes]:
+    """Those of these namespaces that are the tenant's, or of a share group that it owns; all, for the platform."""
+    rows = Namespace.objects.using(FLEET_PLANE).filter(digest__in=list(digests))
+    if tenant != PLATFORM:
+        groups = ShareGroup.objects.using(FLEET_PLANE).filter(tenant_id=tenant).values("id")
+        rows = rows.filter(Q(tenant_id=tenant) | Q(share_group__in=groups))
+    return {bytes(digest) for digest in rows.values_list("digest", flat=True)}
+
+
+class KeysOut(msgspec.Struct, frozen=True):
+    """Who can still address fenced generations. `until` None: nobody has a lease of their keys."""
+
+    gateways: int
+    until: datetime | None
+
+
+def keys_out(*, fences: Sequence[tuple[UUID, int]], seq: int, now: datetime) -> KeysOut:
+    """How many gateways have not acknowledged the fences (namespace, min_gen), and when the last lease below ends."""
+    values: dict[str, Any] = {"namespaces": [n for n, _ in fences], "gens": [g for _, g in fences]}
+    values |= {"seq": seq, "now": now}
+    queries = named("tenants", "operations.sql")
+    with connections[FLEET_PLANE].cursor() as cursor:
+        cursor.execute(queries["gateways_waiting"], values)
+        waiting = int(cursor.fetchone()[0])
+        cursor.execute(queries["lease_last"], values)
+        return KeysOut(waiting, cursor.fetchone()[0])
+
+
+def epoch_leased_until(epoch: str, now: datetime) -> datetime | None:
+    """When the last lease ends by which a gateway sends requests to the epoch (`model/number`); None: there is none."""
+    name, _, number = epoch.rpartition("/")
+    if not number.isdecimal():
+        return None
+    namespaces = Namespace.objects.using(FLEET_PLANE).filter(
+        model__in=Model.objects.using(FLEET_PLANE).filter(name=name), model_epoch=int(number[:9])
+    )
+    leases = KeyLease.objects.using(FLEET_PLANE).filter(
+        holder_kind="gateway", until__gt=now, namespace__in=namespaces.values("id")
+    )
+    found: datetime | None = leases.aggregate(last=Max("until"))["last"]
+    return found
+
+
+def node_leases(*, fences: Sequence[tuple[UUID, int]], seq: int) -> dict[str, datetime]:
+    """Node's id → when its last lease below the fences ends or ended, where it never acknowledged them."""
+    values: dict[str, Any] = {"namespaces": [n for n, _ in fences], "gens": [g for _, g in fences], "seq": seq}
+    with connections[FLEET_PLANE].cursor() as cursor:
+        cursor.execute(named("tenants", "operations.sql")["node_leases"], values)
+        return dict(cursor.fetchall())
+
+
+def leases_of(namespaces: Sequence[UUID], now: datetime) -> list[tuple[UUID, str, int, datetime]]:
+    """(namespace, kind of holder, how many, until when) of the leases of keys that run."""
+    rows = KeyLease.objects.using(FLEET_PLANE).filter(namespace__in=list(namespaces), until__gt=now)
+    found = rows.values_list("namespace_id", "holder_kind").annotate(holders=Count("holder", distinct=True))
+    return list(found.annotate(last=Max("until")).order_by("namespace_id", "holder_kind"))
+
+
+def node_fences() -> dict[str, int]:
+    """Node's id → up to where it has applied the fences."""
+    with connections[FLEET_PLANE].cursor() as cursor:
+        cursor.execute(named("tenants", "operations.sql")["fence_acks"])
+        return dict(cursor.fetchall())

@@ -1,0 +1,108 @@
+"""Many namespaces are fenced at once and for good; keys of what is fenced end, those of what goes on stay."""
+
+from datetime import UTC, datetime
+
+import pytest
+from django.db import transaction
+
+from audit.models import Event
+from audit.registry import TYPES
+from kvconsole.infra.access import system
+from kvconsole.infra.keystore import KeyDestroyed, keystore, namespace_name, rehearsal
+from kvconsole.infra.rest import Problem
+from kvcore.keys import GENERATION_CLOSED
+from tenants.models import FenceEntry
+from tenants.services import (
+    epoch_close,
+    generations_shred,
+    generations_shredded,
+    namespace_resolve,
+    namespaces_fence,
+)
+from tenants.services.replaying import fences_mark
+from tests.tenants.making import a_model, a_namespace, a_tenant
+
+pytestmark = pytest.mark.django_db
+NOW, WHO = datetime.now(UTC), system("test")
+
+
+def test_all_have_their_next_generation_and_a_place_in_the_log_of_fences():
+    tenant, model = a_tenant(erasure_scope="label"), a_model()
+    made = [a_namespace(tenant, model, label=str(n)) for n in range(5)]
+    fenced = namespaces_fence(namespaces=[n.id for n in made], reason="deletion", actor=WHO, now=NOW)
+    assert {f.min_gen for f in fenced} == {2}
+    assert len({f.fence_seq for f in fenced}) == 5
+    for one in fenced:
+        entry = FenceEntry.objects.get(seq=one.fence_seq)
+        assert (bytes(entry.digest), entry.min_gen) == (one.digest, 2)
+        assert keystore().exists(namespace_name(one.digest, 2))
+    assert Event.objects.filter(event_type=TYPES["namespaces.fenced"].number).count() == 1
+    assert namespaces_fence(namespaces=[], reason="deletion", actor=WHO, now=NOW) == []
+
+
+def test_the_newest_fence_is_noted_by_its_name_without_another_look(
+    django_capture_on_commit_callbacks, django_assert_num_queries
+):
+    with django_capture_on_commit_callbacks() as after:
+        fenced = namespaces_fence(namespaces=[a_namespace().id], reason="deletion", actor=WHO, now=NOW)
+    with django_assert_num_queries(0):
+        for callback in after:
+            callback()
+    noted = keystore().fence_mark()
+    fences_mark(fenced[-1].fence_seq)
+    assert noted == keystore().fence_mark()
+    assert noted[0] == fenced[-1].fence_seq
+
+
+def test_without_the_keys_of_the_next_generations_nothing_is_fenced():
+    model, tenant = a_model(), a_tenant(erasure_scope="label")
+    made = [a_namespace(tenant, model, label=str(n)) for n in range(3)]
+    keystore().ensure(namespace_name(bytes(made[1].digest), 2))
+    keystore().destroy(namespace_name(bytes(made[1].digest), 2))
+    with pytest.raises(KeyDestroyed), transaction.atomic():
+        namespaces_fence(namespaces=[n.id for n in made], reason="deletion", actor=WHO, now=NOW)
+    assert not FenceEntry.objects.filter(namespace_id__in=[n.id for n in made]).exists()
+
+
+def test_a_rehearsal_makes_no_key():
+    namespace = a_namespace()
+    with rehearsal():
+        namespaces_fence(namespaces=[namespace.id], reason="deletion", actor=WHO, now=NOW)
+    assert not keystore().exists(namespace_name(bytes(namespace.digest), 2))
+
+
+def test_keys_below_the_fence_end_for_good():
+    namespace = a_namespace()
+    (fenced,) = namespaces_fence(namespaces=[namespace.id], reason="deletion", actor=WHO, now=NOW)
+    below = [(fenced.digest, fenced.min_gen)]
+    assert not generations_shredded(below)
+    assert generations_shred(generations=below, tenant_id=namespace.tenant_id, operation="o", actor=WHO) == 1
+    assert generations_shredded(below)
+    assert keystore().exists(namespace_name(fenced.digest, 2))
+    assert generations_shred(generations=below, tenant_id=namespace.tenant_id, operation="o", actor=WHO) == 0
+
+
+def test_no_key_ends_while_the_log_is_not_signed_in_time(settings):
+    namespace = a_namespace()
+    (fenced,) = namespaces_fence(namespaces=[namespace.id], reason="deletion", actor=WHO, now=NOW)
+    below = [(fenced.digest, fenced.min_gen)]
+    settings.LOG_LATE_SECONDS = -1.0  # what was just recorded waits for longer
+    with pytest.raises(Problem) as refused:
+        generations_shred(generations=below, tenant_id=namespace.tenant_id, operation="o", actor=WHO)
+    assert refused.value.code == "audit-unavailable"
+    assert not generations_shredded(below)
+
+
+def test_an_epoch_that_is_over_is_resolved_for_nobody():
+    tenant, model = a_tenant(), a_model(epochs=2)
+    namespace = a_namespace(tenant, model)
+    assert namespace.model_epoch == 2
+    epoch_close(epoch=f"{model.name}/2", policy="immediate", actor=WHO)
+    (fenced,) = namespaces_fence(namespaces=[namespace.id], reason="epoch", actor=WHO, now=NOW, close=True)
+    assert fenced.min_gen == GENERATION_CLOSED
+    namespace.refresh_from_db()
+    assert namespace.state == "closed"
+    assert namespace_resolve(tenant=tenant, model=model).model_epoch == 1
+    for name in (f"{model.name}/2", f"{model.name}/9", f"{model.name}/x", "nobody/1"):
+        with pytest.raises(Problem):
+            epoch_close(epoch=name, policy="immediate", actor=WHO)
