@@ -32,8 +32,8 @@ PLANNERS = ("operator", "destructive-operator", "approver", "tenant-admin")
 DESTROYERS = ("destructive-operator", "tenant-admin")
 SELECTING = ("not-separable", "selector-empty", "collateral-needed", "catalog-behind")
 STARTING = (
-    *("plan-expired", "plan-mismatch", "plan-drifted", "confirm-phrase-wrong", "reason-needed", "person-needed"),
-    *("nothing-selected", "deletions-quota-exceeded", "audit-unavailable", "deny-window", *PROOF),
+    *("plan-expired", "plan-mismatch", "plan-started", "plan-drifted", "confirm-phrase-wrong", "reason-needed"),
+    *("person-needed", "nothing-selected", "deletions-quota-exceeded", "audit-unavailable", "deny-window", *PROOF),
 )
 STATE = OpenApiParameter("state", str, enum=["open", *forms.ENDS], description="Only open ones, or of one end")
 SAID = (

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from django.db import transaction
+from django.db import connections, transaction
 
 from audit.approvals import approval_request
 from audit.standing import need_log
@@ -40,6 +40,7 @@ from tenants.services import Fenced
 add_codes(
     {
         "plan-expired": (410, "The plan is too old to be started"),
+        "plan-started": (409, "The plan was started before"),
         "plan-mismatch": (422, "The hash is not that of the plan"),
         "plan-drifted": (409, "What the plan reaches has changed too much since"),
         "confirm-phrase-wrong": (422, "What was typed is not what the plan asks for"),
@@ -109,8 +110,8 @@ def deletion_request(
         now: aware.
 
     Raises:
-        Problem: not-found, plan-expired, plan-mismatch, plan-drifted, confirm-phrase-wrong, reason-needed,
-            step-up-required, scope-missing, person-needed, deny-window, nothing-selected, deletions-quota-exceeded
+        Problem: not-found, plan-expired, plan-mismatch, plan-started, plan-drifted, confirm-phrase-wrong,
+            reason-needed, step-up-required, scope-missing, person-needed, deny-window, nothing-selected, deletions-quota-exceeded
             or audit-unavailable; nothing was fenced.
     """
     row = Plan.objects.filter(id=plan_id).first()
@@ -154,6 +155,7 @@ def deletion_request(
         due_at=now,
     )
     with transaction.atomic(using=plane()):
+        _take_plan(row)
         need_log()
         targets = targets_now(row, plan, actor, now)
         if not targets and row.kind != "epoch":  # an epoch is over for requests too, whether or not it was used
@@ -170,6 +172,19 @@ def deletion_request(
             order_record(operation, actor)
         operation_wake(operation.id)
     return operation
+
+
+def _take_plan(plan: Plan) -> None:
+    """The plan is this transaction's to start: who starts it beside waits for its end. A plan has one operation.
+
+    Raises:
+        Problem: plan-started, which says by which operation, also by one that is over.
+    """
+    with connections[plane()].cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"plan {plan.id}",))
+    before = Operation.objects.filter(tenant_id=plan.tenant_id, plan=plan.id)
+    if started := before.values_list("id", flat=True).first():
+        raise Problem("plan-started", f"By the operation {started}. To do it once more, make a new plan.")
 
 
 def _begun(operation: Operation, targets: Sequence[plans.Target], actor: Principal, now: datetime) -> list[Fenced]:

@@ -162,6 +162,7 @@ PROBLEMS: dict[str, Problem] = {
     "plan-needed": Problem(_("It has to be planned and looked at first"), REQUEST, CHANGED),
     "nothing-selected": Problem(_("Nothing is there that the selector means"), NOT_STARTED, CHANGED),
     "plan-expired": Problem(_("The plan is too old to be started"), NOT_STARTED, CHANGED),
+    "plan-started": Problem(_("The plan was started before"), NOT_STARTED, NONE),
     "plan-mismatch": Problem(_("The hash is not that of the plan"), NOT_STARTED, CHANGED),
     "plan-drifted": Problem(_("What the plan reaches has changed too much since"), NOT_STARTED, CHANGED),
     "confirm-phrase-wrong": Problem(_("What was typed is not what the plan asks for"), NOT_STARTED, CHANGED),

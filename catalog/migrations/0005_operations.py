@@ -108,6 +108,11 @@ class Migration(migrations.Migration):
                         condition=models.Q(("observed_generation__lte", models.F("generation"))),
                         name="catalog_operation_observed",
                     ),
+                    models.UniqueConstraint(
+                        condition=models.Q(("plan__isnull", False)),
+                        fields=("tenant_id", "plan"),
+                        name="catalog_operation_plan",
+                    ),
                 ],
             },
         ),

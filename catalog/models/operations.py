@@ -105,6 +105,9 @@ class Operation(models.Model):
                 name="catalog_operation_observed", condition=Q(observed_generation__lte=F("generation"))
             ),
             models.UniqueConstraint(
+                name="catalog_operation_plan", fields=["tenant_id", "plan"], condition=Q(plan__isnull=False)
+            ),
+            models.UniqueConstraint(
                 name="catalog_operation_about",
                 fields=["tenant_id", "trigger", "about"],
                 condition=Q(concluded_at__isnull=True) & ~Q(about=""),

@@ -79,6 +79,24 @@ def test_refusals_fence_nothing():
     assert started(whole, **good).fenced_at == NOW
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_plan_is_started_once_whatever_became_of_it(whole):
+    tenant = a_tenant(erasure_scope="label")
+    namespace = a_namespace(tenant, label="a")
+    plan = planned(tenant=tenant.slug, **({} if whole else {"label": "a"}))
+    good = {"reason": "why", "confirm_phrase": "delete 0 objects"} if whole else {}
+    first = started(plan, **good)
+    with pytest.raises(Problem) as caught:
+        started(plan, **good)
+    assert caught.value.code == "plan-started"
+    assert str(first.id) in caught.value.detail
+    Operation.objects.filter(id=first.id).update(concluded_at=NOW, outcome="stopped", finalizers=[])
+    assert refusal(started, plan, **good) == "plan-started"
+    namespace.refresh_from_db()
+    assert namespace.min_gen == 2
+    assert Operation.objects.count() == 1
+
+
 def test_nothing_is_deleted_while_the_log_is_not_signed_in_time(settings):
     tenant = a_tenant(erasure_scope="label")
     namespace = a_namespace(tenant, label="a")
