@@ -77,7 +77,7 @@ class Windows(APIView):
     @call("deny_windows_create", body=WindowIn, answer=WindowOut, status=201, refusals=("not-found",))
     def post(self, request: Request, fields: dict[str, Any]) -> Response:
         """Nothing of this risk starts in the window from now on; what runs goes on."""
-        whose = _whose(fields.pop("tenant", ""))
+        whose = window_tenant(fields.pop("tenant", ""))
         made = window_create(**fields, tenant=whose, actor=caller(), now=datetime.now(UTC))
         return Response(window_view(made), status=201)
 
@@ -100,7 +100,7 @@ class WindowDetail(APIView):
         return Response(status=204)
 
 
-def _whose(slug: str) -> TenantPlace | None:
+def window_tenant(slug: str) -> TenantPlace | None:
     """The tenant that is meant; a tenant's own people mean their own.
 
     Raises:

@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from catalog.operation_bodies import HEX32, SelectorIn
+from catalog.operation_bodies import HEX32, HEX_KEY, SelectorIn
 from catalog.pins import MOST_KEYS
 from kvconsole.infra.rest import Strict
 from kvcore.blocks import TIERS
@@ -41,7 +41,10 @@ class PrefetchIn(Strict):
 
     namespace = serializers.CharField(max_length=64, help_text="Id or digest")
     prefix = serializers.ListField(
-        child=serializers.RegexField(HEX32), min_length=1, max_length=MOST_KEYS, help_text="Block keys"
+        child=serializers.RegexField(HEX_KEY),
+        min_length=1,
+        max_length=MOST_KEYS,
+        help_text="Block keys, or the first 16 bytes of them",
     )
     to_node = serializers.CharField(max_length=63, help_text="Name or id")
     to_tier = serializers.ChoiceField(list(TIERS))
@@ -55,6 +58,12 @@ class DrainIn(Strict):
     recompute = serializers.BooleanField(default=False, help_text="What no other node has room for is let go")
     throttle = _throttle()
     deadline = serializers.DateTimeField(allow_null=True, default=None, help_text="Else within an hour")
+    reason = _reason()
+
+
+class CordonIn(Strict):
+    """Body of POST /nodes/{id}:cordon and :uncordon."""
+
     reason = _reason()
 
 

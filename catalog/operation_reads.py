@@ -1,6 +1,6 @@
-"""Rows of operations, plans, holds and pins for pages, as the current plane shows them: what it hides is not there.
+"""Rows of operations, plans, holds, pins and deny windows for pages, as the current plane shows them.
 
-Lists are left open for the caller's pages; everything else is one query by key.
+What it hides is not there. Lists are left open for the caller's pages; everything else is one query by key.
 """
 
 from collections.abc import Collection
@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from catalog.models import Hold, Operation, Pin, Plan, Step
+from catalog.models import DenyWindow, Hold, Operation, Pin, Plan, Step
 
 IN_FORCE = ("active", "releasing")
 
@@ -66,3 +66,19 @@ def pin_row(pin_id: UUID) -> Pin | None:
 def pin_rows() -> QuerySet[Pin]:
     """Pins, also those whose time is over."""
     return Pin.objects.all()
+
+
+def window_row(window_id: UUID) -> DenyWindow | None:
+    """The deny window."""
+    return DenyWindow.objects.filter(id=window_id).first()
+
+
+def window_rows() -> QuerySet[DenyWindow]:
+    """Deny windows, those of the whole fleet too, as far as the current plane shows them."""
+    return DenyWindow.objects.all()
+
+
+def drain_open(node: str) -> Operation | None:
+    """The drain of the node of this name that has not ended, the newest if there are several."""
+    rows = Operation.objects.filter(kind="drain", concluded_at=None, selector__node=node)
+    return rows.order_by("-id").first()

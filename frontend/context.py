@@ -98,8 +98,16 @@ PLACES = (
         ("page-holds", "page-hold", "page-hold-new", "page-hold-release"),
         "operations",
     ),
+    Place(
+        "page-windows",
+        "stop",
+        pgettext_lazy("page", "Deny windows"),
+        ("page-windows", "page-window-remove"),
+        "operations",
+    ),
     Place("page-pins", "pin", pgettext_lazy("page", "Pins"), ("page-pins",), "operations"),
     Place("page-migration-new", "flow", pgettext_lazy("page", "New migration"), ("page-migration-new",), "operations"),
+    Place("page-prefetch-new", "flow", pgettext_lazy("page", "New prefetch"), ("page-prefetch-new",), "operations"),
     Place("page-deletion-new", "plus", pgettext_lazy("page", "New deletion"), ("page-deletion-new",), "operations"),
     Place("page-epoch-retire", "epoch", pgettext_lazy("page", "End an epoch"), ("page-epoch-retire",), "operations"),
 )
@@ -109,7 +117,14 @@ APPROVALS = frozenset({"page-approvals", "page-approval", "page-approval-approve
 RAIL = (
     Entry("observe", "page-overview", "overview", pgettext_lazy("page", "Overview"), "o", frozenset({"page-overview"})),
     Entry("observe", "page-map", "map", pgettext_lazy("page", "Map"), "m", frozenset({"page-map"})),
-    Entry("observe", "page-nodes", "node", pgettext_lazy("page", "Nodes"), "a", frozenset({"page-nodes", "page-node"})),
+    Entry(
+        "observe",
+        "page-nodes",
+        "node",
+        pgettext_lazy("page", "Nodes"),
+        "a",
+        frozenset({"page-nodes", "page-node", "page-node-drain"}),
+    ),
     Entry(
         "observe",
         "page-epochs",

@@ -13,6 +13,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 
 from catalog import selectors
+from catalog.operation_reads import drain_open
 from frontend import context, formats, pages, preference, wording
 from frontend.problems import PROBLEMS
 from frontend.problems import problem as meaning
@@ -35,7 +36,7 @@ def fleet_map(request: HttpRequest) -> HttpResponse:
     span = span if span in wording.RANGES else "1h"
     now = timezone.now()
     asked = pages.window(request.GET.get("from", ""), request.GET.get("to", ""), now)
-    acts = may(principal_of(request), "page-deletion-new")
+    acts = may(principal_of(request), "page-deletion-new", "page-prefetch-new")
     return render(request, "frontend/map.html", {**pages.fleet_map(now, metric, span, asked), "may": acts})
 
 
@@ -54,7 +55,9 @@ def node(request: HttpRequest, name: str) -> HttpResponse:
     if view is None:
         raise Http404
     span = request.GET.get("range", "")
-    return render(request, "frontend/node.html", pages.node(now, view, span if span in pages.NODE_RANGES else "1h"))
+    more = {"may": may(principal_of(request), "page-node-drain"), "drain": drain_open(view.name)}
+    context = pages.node(now, view, span if span in pages.NODE_RANGES else "1h") | more
+    return render(request, "frontend/node.html", context)
 
 
 # --- how they like it -------------------------------------------------------------------------------------------------

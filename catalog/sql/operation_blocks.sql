@@ -45,3 +45,11 @@ SELECT (SELECT sum(u.hit_tokens) FROM catalog_keyspace k
           JOIN catalog_usage u ON u.keyspace = k.id AND u.tier = '' AND u.layer = 2 AND u.t0 >= %s
          WHERE k.digest = ANY(%s))::bigint,
        EXISTS (SELECT FROM catalog_usage u WHERE u.keyspace = -1 AND u.tier = '' AND u.layer = 2 AND u.t0 >= %s)
+
+-- name: map_row
+-- What a row of the map stands for, with the first keys of its family. (primary keys)
+SELECT r.tenant_id, k.digest, substring(s.keys FOR %s)
+  FROM catalog_heatrow r
+  JOIN catalog_keyspace k ON k.id = r.keyspace
+  LEFT JOIN catalog_segment s ON s.keyspace = r.keyspace AND s.id = r.family
+ WHERE r.id = %s

@@ -13,6 +13,7 @@ from uuid import UUID
 from django.http import Http404, QueryDict
 
 from catalog.api_operations import selector_said
+from catalog.map_selection import row_meant
 from catalog.operation_bodies import DeletionIn, OptionsIn, SelectorIn
 from catalog.operation_reads import plan_row, plans_of, started
 from catalog.operation_requests import deletion_request, plan_create, plan_drift
@@ -50,11 +51,26 @@ class Row(NamedTuple):
 # --- the form ---------------------------------------------------------------------------------------------------------
 
 
-def selector_form(data: QueryDict) -> Form:
-    """What was typed, or what a link brought along."""
+def selector_form(data: QueryDict, principal: Principal | None = None) -> Form:
+    """What was typed, or what a link brought along; the principal's, of a row of the map."""
     form = forms.typed(data, *PARTS, "prefix", *CHOSEN, *TICKS)
     form.given["table"] = data.get("table", "")
+    if principal and from_map(form, data, principal, most=1) and not form.given["collateral"]:
+        form.given["collateral"] = "none"
     return form
+
+
+def from_map(form: Form, data: QueryDict, principal: Principal, *, most: int | None) -> bool:
+    """The form begins with what a row of the map stands for: its namespace, and so many keys of its family.
+
+    Whether a family was meant. The map is the fleet's; nobody else's form begins with it.
+    """
+    meant = row_meant(data.get("row", "")) if principal.tenant_id is None else None
+    if meant is None:
+        return False
+    told = {"tenant": meant.tenant, "namespace": meant.namespace, "prefix": "\n".join(meant.keys[:most])}
+    form.given |= {name: value for name, value in told.items() if name in form.given and not form.given[name]}
+    return bool(meant.keys)
 
 
 def selector_of(form: Form) -> dict[str, Any]:

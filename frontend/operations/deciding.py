@@ -131,16 +131,18 @@ def hold_or_404(hold_id: UUID) -> Any:
 
 
 def hold(one: Any, principal: Principal) -> dict[str, Any]:
-    """One hold, and what was asked about it."""
-    names = [str(one.id), *(f"{one.id}/{n}" for n in range(1, one.releases + 1))]
-    rows = approvals.approvals().filter(kind__in=(holds.PLACE, holds.RELEASE), object_id__in=names).order_by("-id")
+    """One hold, and what was asked about it, for those who see what others decide."""
+    sees = may(principal, "page-approval", method="GET")
+    names = [str(one.id), *(f"{one.id}/{n}" for n in range(1, one.releases + 1))] if sees["approval"] else []
+    kinds = (holds.PLACE, holds.RELEASE)
+    rows = list(approvals.approvals().filter(kind__in=kinds, object_id__in=names).order_by("-id")) if names else []
     return {
         "one": one,
         "what": sentences.selected(one.selector),
-        "asked": list(rows),
+        "asked": rows,
         "names": people_of([one.requested_by, *(row.requested_by for row in rows)]),
         "may": may(principal, "page-hold-release"),
-        "sees": may(principal, "page-approval", method="GET"),
+        "sees": sees,
     }
 
 

@@ -1,19 +1,20 @@
-"""Decides what the pages of pins and migrations show and do: what stays where it lies, and what goes to another tier.
+"""Decides what the pages of pins and moves show and do: what stays where it lies, and what goes elsewhere.
 
-Nothing is removed by either; what they may is decided by the same services as REST.
+Nothing is removed by either, but for what a drain is allowed to let go; what they may is decided by the same services
+as REST.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from django.http import Http404, QueryDict
 
-from catalog.move_bodies import MigrationIn, PinIn
-from catalog.move_requests import migration_request
-from catalog.operation_reads import pin_row, pin_rows
+from catalog.move_bodies import DrainIn, MigrationIn, PinIn, PrefetchIn
+from catalog.move_requests import drain_request, migration_request, prefetch_request
+from catalog.operation_reads import drain_open, pin_row, pin_rows
 from catalog.pins import pin_create, pin_remove
-from catalog.selectors import node_names
+from catalog.selectors import NodeView, node_names, node_view
 from frontend.operations import asking
 from frontend.operations.lists import NEWEST
 from frontend.operations.names import people_of
@@ -26,6 +27,8 @@ from kvconsole.infra.access import Principal
 from tenants.listing import listing
 
 ROWS = 25
+LONGEST_NEED = 1440
+"""Minutes; what is needed later than in a day is asked for later."""
 
 
 def pin_form(data: QueryDict) -> Form:
@@ -41,7 +44,7 @@ def pin_list(now: datetime, data: QueryDict, principal: Principal) -> dict[str, 
         "lines": [{"one": one, "over": one.until <= now, "blocks": len(one.keys or ())} for one in found.items],
         "page": Page(found.items, at["after"], at["before"]),
         "names": people_of(one.requested_by for one in found.items),
-        "may": may(principal, "page-pins", "page-migration-new"),
+        "may": may(principal, "page-pins", "page-migration-new", "page-prefetch-new"),
     }
 
 
@@ -102,3 +105,61 @@ def move_ask(form: Form, actor: Principal, now: datetime) -> Any:
     fields = forms.checked(MigrationIn, form, {**given, "selector": {}, "throttle": throttle or None})
     asked = {**fields, "selector": said}
     return forms.attempt(form, lambda: migration_request(**asked, actor=actor, now=now))
+
+
+# --- prefetches -------------------------------------------------------------------------------------------------------
+
+
+def prefetch_form(data: QueryDict, principal: Principal) -> Form:
+    """What was typed, or what a row of the map stands for."""
+    form = forms.typed(data, "namespace", "prefix", "to_node", "to_tier", "need", "throttle")
+    asking.from_map(form, data, principal, most=None)
+    form.given["to_tier"] = form.given["to_tier"] or "dram"
+    form.given["need"] = form.given["need"] or "10"
+    return form
+
+
+def prefetch_context() -> dict[str, Any]:
+    """The tiers and nodes to choose from."""
+    return {"tiers": [(tier, tier, "") for tier in TIERS], "to_nodes": [(name, name, "") for name in node_names()]}
+
+
+def prefetch_ask(form: Form, actor: Principal, now: datetime) -> Any:
+    """The copy is on its way; None: the form says why not, as where it could not be there in time."""
+    minutes, throttle = forms.whole(form, "need"), forms.size(form, "throttle")
+    if minutes is None or not 1 <= minutes <= LONGEST_NEED:
+        form.wrong("need", "not-soon" if form.given["need"] else "required")
+        return None
+    said = {name: form.given[name] for name in ("namespace", "to_node", "to_tier")}
+    said |= {"prefix": forms.words(form.given["prefix"].lower()), "need_at": now + timedelta(minutes=minutes)}
+    fields = forms.checked(PrefetchIn, form, {**said, "throttle": throttle or None}) if not form.code else {}
+    return forms.attempt(form, lambda: prefetch_request(**fields, actor=actor, now=now))
+
+
+# --- drains -----------------------------------------------------------------------------------------------------------
+
+
+def drain_form(data: QueryDict) -> Form:
+    """What was typed."""
+    return forms.typed(data, "recompute", "throttle", "reason")
+
+
+def drain_context(node: NodeView) -> dict[str, Any]:
+    """The node as it is, and a drain of it that has not ended."""
+    return {"node": node, "drain": drain_open(node.name)}
+
+
+def node_or_404(name: str, now: datetime) -> NodeView:
+    """The node of this name."""
+    found = node_view(name=name, now=now)
+    if found is None:
+        raise Http404
+    return found
+
+
+def drain_ask(form: Form, node: NodeView, actor: Principal, now: datetime) -> Any:
+    """The node's blocks are on their way to others; None: the form says why not, and nothing moves."""
+    throttle = forms.size(form, "throttle")
+    said = {"recompute": form.given["recompute"] == "yes", "throttle": throttle or None, "reason": form.given["reason"]}
+    fields = forms.checked(DrainIn, form, said) if not form.code else {}
+    return forms.attempt(form, lambda: drain_request(node=node.name, **fields, actor=actor, now=now))

@@ -165,3 +165,16 @@ def holds(force: int, some: bool) -> str:
             force,
         ) % {"n": force}
     return _("No legal hold is in force.") if some else _("There was no legal hold yet.")
+
+
+def windows(open_: int, some: bool, own: str) -> str:
+    """The list of deny windows in one sentence; `own`: a tenant's people see their own alone."""
+    if open_:
+        first = ngettext(
+            "%(n)s deny window is open: what it holds back does not start now.",
+            "%(n)s deny windows are open: what they hold back does not start now.",
+            open_,
+        ) % {"n": open_}
+    else:
+        first = _("No deny window is open now.") if some else _("There is no deny window: what may start, starts.")
+    return f"{first} {_('Those of the whole fleet hold back too and are not listed here.')}" if own else first

@@ -11,6 +11,8 @@ from catalog.api_holds import READERS as HOLD_READERS
 from catalog.api_moves import KEEPERS, MOVERS
 from catalog.api_moves import READERS as PIN_READERS
 from catalog.api_operations import DESTROYERS, PLANNERS, READERS
+from catalog.api_windows import MAKERS
+from catalog.api_windows import READERS as WINDOW_READERS
 from catalog.operation_requests import DESTROY
 from frontend.operations import deciding_views, placing_views, views
 from kvconsole.infra.access import audited, counted, route
@@ -78,6 +80,23 @@ urlpatterns = [
     route(
         "migrations/new", placing_views.migration_new, "page-migration-new",
         GET=counted(*MOVERS), POST=audited(*MOVERS),
+    ),
+    route(
+        "prefetches/new", placing_views.prefetch_new, "page-prefetch-new",
+        GET=counted(*MOVERS), POST=audited(*MOVERS),
+    ),
+    route(
+        "nodes/<str:name>/drain", placing_views.drain, "page-node-drain",
+        GET=counted(*MOVERS), POST=audited(*MOVERS),
+    ),
+    route(
+        "deny-windows", placing_views.window_list, "page-windows",
+        GET=counted(*WINDOW_READERS), POST=audited(*MAKERS),
+    ),
+    route(
+        "deny-windows/<uuid:window_id>/remove", placing_views.window_remove, "page-window-remove",
+        GET=counted(*MAKERS, step_up=True, scope="deny-windows:destroy"),
+        POST=audited(*MAKERS, step_up=True, scope="deny-windows:destroy"),
     ),
     route(
         "epochs/retire", deciding_views.epoch_retire, "page-epoch-retire",

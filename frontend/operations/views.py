@@ -34,7 +34,7 @@ def operations(request: HttpRequest) -> HttpResponse:
 def deletion_new(request: HttpRequest) -> HttpResponse:
     """What goes is said, in fields or as a table; the answer is a plan, and nothing goes by it."""
     who, now, posted = caller(request), timezone.now(), request.method == "POST"
-    form, rows = asking.selector_form(request.POST if posted else request.GET), list[asking.Row]()
+    form, rows = asking.selector_form(request.POST if posted else request.GET, who), list[asking.Row]()
     upload = request.FILES.get("csv")
     if posted and (upload or form.given["table"]):
         rows = asking.table_of(upload, form.given["table"], form)

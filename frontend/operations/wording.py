@@ -43,6 +43,8 @@ KINDS: dict[str, Text] = {
     "migration": pgettext_lazy("operation", "Migration"),
     "drain": pgettext_lazy("operation", "Drain of a node"),
     "prefetch": pgettext_lazy("operation", "Prefetch"),
+    "cordon": pgettext_lazy("operation", "Cordon of a node"),
+    "uncordon": pgettext_lazy("operation", "End of a cordon"),
 }
 TRIGGERS: dict[str, Text] = {
     "user": pgettext_lazy("trigger", "a person or program"),
@@ -170,7 +172,10 @@ PARTS: dict[str, tuple[Text, Text]] = {
     "label": (pgettext_lazy("selector", "Label"), _("As requests name it.")),
     "subject": (pgettext_lazy("selector", "Subject"), _("Its keyed digest, 64 characters of hex; never a name.")),
     "session": (pgettext_lazy("selector", "Session"), _("As requests name it.")),
-    "prefix": (pgettext_lazy("selector", "Keys of blocks"), _("64 characters of hex each; never a prompt.")),
+    "prefix": (
+        pgettext_lazy("selector", "Keys of blocks"),
+        _("64 characters of hex each, or the first 32; never a prompt."),
+    ),
     "older_than": (pgettext_lazy("selector", "Older than, UTC"), _("2026-11-01 00:00")),
     "collateral": (_("The rest of the namespace"), _("Of keys of blocks and age it has to be said.")),
     "share_groups": (_("Share groups"), _("Ids of those whose blocks go too; others read them.")),
@@ -188,6 +193,14 @@ PARTS: dict[str, tuple[Text, Text]] = {
     "from_tier": (_("From tier"), ""),
     "to_tier": (_("To tier"), ""),
     "to_node": (_("To node"), _("None: each stays on its own node.")),
+    "to_that_node": (_("To node"), ""),
+    "node": (pgettext_lazy("selector", "Node"), ""),
+    "window_tenant": (pgettext_lazy("selector", "Tenant"), _("Its short name; none is the whole fleet.")),
+    "need": (_("Needed in, minutes"), _("1 to 1,440. What cannot be there in time is not begun.")),
+    "begin": (_("Begins at, UTC"), _("A time of the day, 08:00 for example.")),
+    "minutes": (_("Lasts, minutes"), _("1 to 10,080, a week.")),
+    "cron": (_("Or a cron line, UTC"), _("Five fields; it takes the place of time and days.")),
+    "from_risk": (_("Holds back"), _("What runs already goes on; what rules ask for waits.")),
     "model": (_("Model"), ""),
     "number": (pgettext_lazy("selector", "Epoch"), ""),
     "policy": (_("How"), ""),
@@ -230,6 +243,21 @@ FACTS: dict[str, Text] = {
     "kept": pgettext_lazy("fact", "Entries that are kept"),
     "expires_at": pgettext_lazy("fact", "Ends"),
     "residency": pgettext_lazy("fact", "Residency"),
+}
+DAYS: dict[str, Text] = {
+    "1": pgettext_lazy("day", "Monday"),
+    "2": pgettext_lazy("day", "Tuesday"),
+    "3": pgettext_lazy("day", "Wednesday"),
+    "4": pgettext_lazy("day", "Thursday"),
+    "5": pgettext_lazy("day", "Friday"),
+    "6": pgettext_lazy("day", "Saturday"),
+    "0": pgettext_lazy("day", "Sunday"),
+}
+"""As cron counts them, in the order of a week."""
+FROM_RISKS: dict[str, Text] = {
+    "R1": pgettext_lazy("window", "all from R1 on"),
+    "R2": pgettext_lazy("window", "all from R2 on"),
+    "R3": pgettext_lazy("window", "R3 alone"),
 }
 HOLDS: dict[str, Tone] = {
     "awaiting_approval": Tone("warn", "inbox", pgettext_lazy("hold", "waits for a second person")),

@@ -175,10 +175,14 @@ def plan_cell(of: Mapping[str, Any] | None) -> SafeString:
 
 @register.inclusion_tag("frontend/tenancy/_field.html")
 def op_field(
-    form: Form, name: str, kind: str = "text", choices: Any = None, required: bool = False, suggest: str = ""
-) -> dict[str, Any]:
-    """One field of a form of operations: label, what was typed, hint, and what is wrong with it."""
-    label, hint = PARTS[name]
+    form: Form, name: str, kind: str = "text", choices: Any = None, required: bool = False, suggest: str = "",
+    words: str = "",
+) -> dict[str, Any]:  # fmt: skip
+    """One field of a form of operations: label, what was typed, hint, and what is wrong with it.
+
+    `words`: whose label and hint, where they are not those of the name.
+    """
+    label, hint = PARTS[words or name]
     return {
         "name": name,
         "label": label,

@@ -17,7 +17,7 @@ from catalog.standing import Standing, standings
 from catalog.usage import UsageView, usage_view
 from frontend import formats, wording
 from frontend.tenancy import lists, pictures, sentences
-from frontend.tenancy.spaces import spaces
+from frontend.tenancy.spaces import space_acts, spaces
 from frontend.tenancy.wording import SPANS, USAGE_UNITS
 from kvconsole.infra.access import Principal, rule_for
 from tenants import reading
@@ -128,12 +128,13 @@ def tenant(now: datetime, view: TenantView, query: QueryDict, principal: Princip
         principal, "page-tenant-quotas", "page-tenant-change", "page-tenant-classes", "page-tenant-nodes",
         "page-tenant-close", "page-person-new", "page-share-new",
     )  # fmt: skip
-    return {**body(now, view, query), "may": acts, "nodes": nodes_dedicated(tenant=view.id), "fleet_view": True}
+    more = {"may": acts, "acts": space_acts(principal), "nodes": nodes_dedicated(tenant=view.id), "fleet_view": True}
+    return {**body(now, view, query), **more}
 
 
 def portal(now: datetime, view: TenantView, query: QueryDict, principal: Principal | None) -> dict[str, Any]:
     """One tenant, as its own people see it."""
     acts = may(principal, "page-person-new", "page-token-new", "page-adapter-new")
     own = principal is not None and principal.tenant_id == view.id
-    adapters = reading.adapters_of(view.id)
-    return {**body(now, view, query), "may": acts, "adapters": adapters, "own": own, "fleet_view": False}
+    more = {"may": acts, "acts": space_acts(principal) if own else [], "adapters": reading.adapters_of(view.id)}
+    return {**body(now, view, query), **more, "own": own, "fleet_view": False}

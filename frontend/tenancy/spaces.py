@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.http import QueryDict
+from django.urls import reverse
 
 from frontend import formats
 from frontend.tenancy import lists
+from frontend.tenancy.wording import SPACE_ACTS
+from kvconsole.infra.access import Principal, rule_for
 from tenants import reading
 from tenants.directory import NamespaceView, TenantView, namespaces_named
 
@@ -34,6 +37,16 @@ def spaces(now: datetime, view: TenantView, query: QueryDict) -> dict[str, Any]:
         "comparable": [(n.digest, named(n)) for n in (*own.items, *shared.items)],
         **explained(now, view, query),
     }
+
+
+def space_acts(principal: Principal | None) -> list[dict[str, Any]]:
+    """What may be begun with a namespace: the forms that take one, where the caller may send them."""
+    rules = {route: rule_for(route, "POST") for route in SPACE_ACTS}
+    return [
+        {"url": reverse(route), "word": SPACE_ACTS[route]}
+        for route, rule in rules.items()
+        if rule and rule.allows(principal)
+    ]
 
 
 def named(space: NamespaceView) -> str:

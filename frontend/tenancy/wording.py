@@ -13,6 +13,12 @@ TENANT_STATES: dict[str, Tone] = {
     "closing": Tone("warn", "work", pgettext_lazy("tenant state", "closing")),
     "closed": Tone("unknown", "lock", pgettext_lazy("tenant state", "closed")),
 }
+SPACE_ACTS: dict[str, Text] = {
+    "page-pins": pgettext_lazy("namespace act", "Pin…"),
+    "page-prefetch-new": pgettext_lazy("namespace act", "Prefetch…"),
+    "page-deletion-new": pgettext_lazy("namespace act", "Plan its deletion…"),
+}
+"""Page whose form begins with a namespace → what the link to it says."""
 NAMESPACE_STATES: dict[str, Tone] = {
     "active": Tone("ok", "ok", pgettext_lazy("namespace state", "active")),
     "closed": Tone("unknown", "fence", pgettext_lazy("namespace state", "closed")),

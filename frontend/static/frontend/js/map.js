@@ -5,7 +5,7 @@ import { clock, iec, number, short, significant } from './format.js';
 import { Matrix, Painter } from './heat.js';
 import { now as serverNow, refresh, start, subscribe, unsubscribe } from './live.js';
 import { drawAxis } from './mapaxis.js';
-import { deletion, label, path } from './maprow.js';
+import { label, path, planned } from './maprow.js';
 import { joinTiles } from './tiles.js';
 import { address } from './twin.js';
 import { Zoom } from './zoom.js';
@@ -241,7 +241,8 @@ class Heat {
     $$('.y span', host).forEach((span, i) => write(span, this.say((top * i) / 2)));
     $$('.x span', host).forEach((span, i) => write(span, clock(matrix.times[Math.min(matrix.width - 1, Math.round(((matrix.width - 1) * i) / 2))], this.wide).slice(0, this.wide ? 5 : 5)));
     address('pin', this.wanted ?? this.pin.id);
-    mark($('[data-card-delete]', host), 'href', deletion(data));
+    mark($('[data-card-delete]', host), 'href', planned('/deletions/new', data));
+    mark($('[data-card-prefetch]', host), 'href', planned('/prefetches/new', data));
   }
 
   table() {

@@ -19,9 +19,8 @@ export const brief = (row, fits) => {
 /** Tenant and model. */
 export const path = (row) => [row.tenant, row.model].filter(Boolean).join(' ▸ ');
 
-/** Where a deletion of the row's namespace is planned; what has no name of its own is chosen there. */
-export const deletion = (row) => {
-  const name = (row.namespace ?? '').replace(/ · \d+$/, ''), asked = new URLSearchParams(row.tenant ? { tenant: row.tenant } : {});
-  if (name && !/^[0-9a-f]{8}$/.test(name)) asked.set('label', name);
-  return `/deletions/new?${asked}`;
+/** What the form behind `path` is asked to begin with: the row itself, or where it stands for many, its tenant. */
+export const planned = (path, row) => {
+  const asked = new URLSearchParams(row.kind === 'other' ? (row.tenant ? { tenant: row.tenant } : {}) : { row: row.id });
+  return `${path}?${asked}`;
 };
