@@ -20,7 +20,7 @@ from nodeagent.pool import Pool
 from nodeagent.positions import position
 from nodeagent.runs import ALL, Copy, Only, Run
 from nodeagent.targets import Targets
-from nodeagent.tiers.base import BlockRefused, LeaseOver, RunMeta, TierDown, TierFull, TierReset
+from nodeagent.tiers.base import BlockRefused, Bytes, LeaseOver, RunMeta, TierDown, TierFull, TierReset
 from nodeagent.tiers.disk import DiskTier
 from nodeagent.tiers.memory import MemoryTier
 from nodeagent.transfer_pace import Pace
@@ -121,7 +121,7 @@ class Moving:
     def _carry(self, ready: _Ready) -> None:
         """Reads and writes what has a place; to files from memory those who write read, several beside each other."""
         if isinstance(self._from, MemoryTier) and isinstance(self._into, DiskTier):
-            lazy = [(run.meta, partial(self._from.read, run.meta, copy.place)) for run, copy in ready]
+            lazy = [(run.meta, partial(self._from.lend, run.meta, copy.place)) for run, copy in ready]
             try:
                 self._land(ready, self._into.write(lazy, look=True))
                 return
@@ -149,11 +149,14 @@ class Moving:
         self.refused[why] += run.blocks
         return False
 
-    def _copied(self, run: Run, copy: Copy) -> bytes | None:
-        """The run's blocks, checked; None if they stay, or are not what they were, and their place is given back."""
-        pool = self._pool
+    def _copied(self, run: Run, copy: Copy) -> Bytes | None:
+        """The run's blocks, checked, between arenas where they lie; None if they stay, or are not what they were, and
+        their place is given back."""
+        pool, source = self._pool, self._from
         try:
-            return self._from.read(run.meta, copy.place)
+            if isinstance(source, MemoryTier) and isinstance(self._into, MemoryTier):
+                return source.lend(run.meta, copy.place)
+            return source.read(run.meta, copy.place)
         except BlockRefused as e:
             pool.abort(run.space, self._to, run.blocks)
             pool.refused_blocks[e.code] += 1
@@ -166,7 +169,7 @@ class Moving:
             self._failed(self._tier, e, [run])
             return None
 
-    def _store(self, read: list[tuple[Run, Copy, bytes]]) -> None:
+    def _store(self, read: list[tuple[Run, Copy, Bytes]]) -> None:
         ready = [(run, copy) for run, copy, _ in read]
         try:
             places = self._written([(run.meta, raw) for run, _, raw in read])
@@ -208,12 +211,12 @@ class Moving:
             self._count(run)
         self._from.free(gone)
 
-    def _written(self, runs: list[tuple[RunMeta, bytes]]) -> list[Any]:
+    def _written(self, runs: list[tuple[RunMeta, Bytes]]) -> list[Any]:
         """The places; of files, which are written beside each other, each was read back."""
         store = self._into
         return list(store.write(runs, look=True) if isinstance(store, DiskTier) else store.write(runs))
 
-    def _same(self, run: Run, place: Any, raw: bytes) -> bool:
+    def _same(self, run: Run, place: Any, raw: Bytes) -> bool:
         """Whether what was written is what was read: of memory it is compared, of a store it is read and checked."""
         store = self._into
         if isinstance(store, DiskTier):

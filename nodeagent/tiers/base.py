@@ -23,11 +23,14 @@ HEADER_BYTES = HEADER.size
 DONE_AT = 4
 _FRONT = struct.Struct("<4sB3x16s")
 _COVERED = struct.Struct("<HHIQQ32s")
+_DONE = _FRONT.pack(MAGIC, 1, b"")[:-16]
 _COVERED_FROM = _FRONT.size
 """The digest covers the block from here to its end; what is before it is compared byte by byte."""
 RUN_BLOCKS_MAX = 160
 _I64 = struct.Struct("<QQ16x")
 _MASK = 2**64 - 1
+Bytes = bytes | memoryview
+"""A run's blocks: a copy, or where they lie."""
 
 
 class RunMeta(msgspec.Struct, frozen=True, eq=False):
@@ -139,7 +142,7 @@ class TierStore(Protocol):
     encrypted: bool
     persistent: bool
 
-    def write(self, runs: Sequence[tuple[RunMeta, bytes]]) -> list[Any]:
+    def write(self, runs: Sequence[tuple[RunMeta, Bytes]]) -> list[Any]:
         """Stores the runs (each as concatenated sealed blocks) and answers their places.
 
         Raises:
@@ -264,6 +267,24 @@ def key_of(block: bytes | memoryview) -> bytes:
     return bytes(block[HEADER_BYTES - KEY_BYTES : HEADER_BYTES])
 
 
+def verify_all(meta: RunMeta, blocks: Iterable[memoryview]) -> None:
+    """Passes if these are the run's blocks, in order, all whole and finished.
+
+    A header has one form for what it says, so it is made and compared as a whole; which check failed, `verify` says.
+
+    Raises:
+        BlockRefused: as `verify`.
+    """
+    keys, size = meta.keys, meta.slot_bytes
+    said = _COVERED.pack(LAYOUT, meta.group, meta.block_bytes, meta.gen, meta.version, bytes(KEY_BYTES))[:-KEY_BYTES]
+    at = 0
+    for block in blocks:
+        digest = hashlib.sha256(block[_COVERED_FROM:]).digest()[:16]
+        if len(block) != size or _DONE + digest + said + keys[at : at + KEY_BYTES] != block[:HEADER_BYTES].tobytes():
+            verify(meta, at // KEY_BYTES, block)
+        at += KEY_BYTES
+
+
 def verify_run(meta: RunMeta, raw: bytes) -> bytes:
     """The bytes, if they are exactly the run's blocks.
 
@@ -273,8 +294,7 @@ def verify_run(meta: RunMeta, raw: bytes) -> bytes:
     if len(raw) != meta.size_bytes:
         raise BlockRefused("length")
     view, slot = memoryview(raw), meta.slot_bytes
-    for i in range(meta.blocks):
-        verify(meta, i, view[i * slot : (i + 1) * slot])
+    verify_all(meta, (view[at : at + slot] for at in range(0, len(raw), slot)))
     return raw
 
 

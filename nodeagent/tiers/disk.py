@@ -1,28 +1,31 @@
 """Decides how the tier `ssd` keeps runs: one encrypted file per run, fsynced, found again after a restart.
 
-Order of a write: value into the key file, file under a temporary name, fsync, rename, fsync of the directory. Order of
-a free: value destroyed, file removed. So after a kill at any moment an object either is whole or cannot be read, and
-`stored` removes what cannot. An erase is a free that looks afterwards.
+Order of a write: value into the key file and file under a temporary name, both fsynced beside each other, then the
+names, then fsync of the directory: one fsync for each file, and two for each batch. Order of a free: value destroyed,
+file removed. So after a kill at any moment an object either is whole or cannot be read, and `stored` removes what
+cannot. An erase is a free that looks afterwards.
 """
 
 import contextlib
 import errno
 import os
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from kvcore.blocks import Tier
-from nodeagent.tiers.base import BlockRefused, EncKey, Look, Lying, RunMeta, Stored, TierFull
+from nodeagent.tiers.base import BlockRefused, Bytes, EncKey, Look, Lying, RunMeta, Stored, TierFull
 from nodeagent.tiers.objects import (
     BLANK,
     FRONT_BYTES,
     ID_BYTES,
     KeyFile,
     NewObject,
+    Room,
     names_with,
+    object_into,
     object_parse,
-    object_parts,
     open_with,
 )
 
@@ -31,8 +34,15 @@ _HEAD_BYTES = 16 * 1024
 WRITERS = 8
 """Files that are made durable at once: their fsyncs share the medium's commits."""
 OBJECT_SUFFIX = ".kvo"
-Raw = Callable[[], bytes]
+Raw = Callable[[], Bytes]
 """Reads a run's sealed blocks, checked."""
+
+
+class _Writer(threading.local):
+    """What one of those who write works in: an object as it is sealed, and as it is read back."""
+
+    def __init__(self) -> None:
+        self.sealed, self.seen = Room(), Room()
 
 
 class DiskTier:
@@ -45,12 +55,13 @@ class DiskTier:
 
     def __init__(self, directory: Path, *, capacity_bytes: int, keys: KeyFile, enc_key: EncKey) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._dir, self._keys, self._enc_key = directory, keys, enc_key
+        self._dir, self._at, self._keys, self._enc_key = directory, str(directory), keys, enc_key
         self.capacity_bytes = capacity_bytes
         self.used_bytes = 0
         self._writers = ThreadPoolExecutor(WRITERS, "ssd")
+        self._writer = _Writer()
 
-    def write(self, runs: Sequence[tuple[RunMeta, bytes | Raw]], *, look: bool = False) -> list[bytes]:
+    def write(self, runs: Sequence[tuple[RunMeta, Bytes | Raw]], *, look: bool = False) -> list[bytes]:
         """Writes one file per run; all are durable when this returns, and with `look` were read back.
 
         Where a run's bytes are a callable, who writes them reads them, so that several are read beside each other.
@@ -63,15 +74,11 @@ class DiskTier:
             return []
         if self.used_bytes + sum(meta.size_bytes for meta, _ in runs) > self.capacity_bytes:
             raise TierFull(f"{self.name}: the batch does not fit")
-        made = names_with(self._enc_key, self._keys, [meta for meta, _ in runs])
+        made = names_with(self._enc_key, self._keys, [meta for meta, _ in runs], durable=False)
         try:
-            writing = [
-                self._writers.submit(self._write_one, new, meta, raw, look)
-                for new, (meta, raw) in zip(made, runs, strict=True)
-            ]
-            wait(writing)  # all of them, so that none writes what is being removed below
-            for one in writing:
-                one.result()
+            self._write_all(made, runs, look)
+            for new in made:  # now that it and its value are durable
+                os.rename(self._file(new.name, ".tmp"), self._file(new.name))
         except (OSError, BlockRefused) as e:
             self._remove([new.name for new in made])
             if isinstance(e, BlockRefused):
@@ -81,29 +88,40 @@ class DiskTier:
         self.used_bytes += sum(meta.size_bytes for meta, _ in runs)
         return [new.name for new in made]
 
-    def _write_one(self, new: NewObject, meta: RunMeta, raw: bytes | Raw, look: bool) -> None:
-        raw = raw if isinstance(raw, bytes) else raw()
-        parts = object_parts(meta, raw, enc=new.enc, value=new.value, name=new.name)
-        size = sum(map(len, parts))
-        path = self._path(new.name)
-        temporary = path.with_suffix(".tmp")
-        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    def _write_all(self, made: Sequence[NewObject], runs: Sequence[tuple[RunMeta, Bytes | Raw]], look: bool) -> None:
+        """Objects and values are durable, the objects under temporary names.
+
+        One thread reads and checks, as several would only wait for each other; those who write seal what it read.
+        """
+        writing = [self._writers.submit(self._keys.sync)]
         try:
-            if os.writev(fd, parts) != size:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(fd)
-            if look:
-                seen = os.pread(fd, size + 1, 0)
-                if len(seen) != size or not (seen.startswith(parts[0]) and seen.startswith(parts[1], len(parts[0]))):
-                    raise BlockRefused("readback")
+            for new, (meta, raw) in zip(made, runs, strict=True):
+                given = raw() if callable(raw) else raw
+                writing.append(self._writers.submit(self._write_one, new, meta, given, look))
         finally:
-            os.close(fd)
-        temporary.rename(path)
+            wait(writing)  # all of them, so that none writes what is removed then
+        for one in writing:
+            one.result()
+
+    def _write_one(self, new: NewObject, meta: RunMeta, raw: Bytes, look: bool) -> None:
+        """The object is durable under its temporary name. Sealing it is the only copy that is made of it here."""
+        mine = self._writer
+        size = object_into(mine.sealed, meta, raw, enc=new.enc, value=new.value, name=new.name)
+        sealed = mine.sealed.view(size)
+        with open(self._file(new.name, ".tmp"), "w+b", buffering=0, opener=_private) as file:
+            if file.write(sealed) != size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(file.fileno())
+            if look:
+                file.seek(0)
+                read = file.readinto(mine.seen.view(size + 1))
+                if not mine.seen.same(read or 0, sealed):
+                    raise BlockRefused("readback")
 
     def read(self, meta: RunMeta, place: bytes) -> bytes:
         """The run, opened and checked."""
         try:
-            blob = self._path(place).read_bytes()
+            blob = Path(self._file(place)).read_bytes()
         except OSError:
             raise BlockRefused("missing") from None
         return open_with(self._enc_key, self._keys, meta, place, blob)
@@ -163,11 +181,13 @@ class DiskTier:
 
     def _files(self, name: bytes) -> tuple[str, str]:
         """Where an object is, and where it was while it was written."""
-        path = f"{self._dir}/{name.hex()}"
-        return path + OBJECT_SUFFIX, path + ".tmp"
+        return self._file(name), self._file(name, ".tmp")
+
+    def _file(self, name: bytes, suffix: str = OBJECT_SUFFIX) -> str:
+        return f"{self._at}/{name.hex()}{suffix}"
 
     def _other(self, file: str) -> str:
-        return f"{self._dir}/{Path(file).name}"
+        return f"{self._at}/{Path(file).name}"
 
     def stored(self) -> Iterable[Stored]:
         """What is whole, parents before children where depth tells; what is not is removed."""
@@ -196,15 +216,16 @@ class DiskTier:
         """Ends the writers; every write is already durable."""
         self._writers.shutdown()
 
-    def _path(self, name: bytes) -> Path:
-        return self._dir / (name.hex() + OBJECT_SUFFIX)
-
     def _sync_directory(self) -> None:
         fd = os.open(self._dir, os.O_RDONLY)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _name_of(file: str) -> bytes | None:

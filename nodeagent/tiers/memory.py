@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from kvcore.blocks import Tier
-from nodeagent.tiers.base import DONE_AT, Look, Lying, RunMeta, Stored, TierFull, verify
+from nodeagent.tiers.base import DONE_AT, Bytes, Look, Lying, RunMeta, Stored, TierFull, verify_all
 
 _M_PERTURB, _WIPED = -6, 0x55
 LOOK_BYTES = 2**20
@@ -45,7 +45,7 @@ class MemoryTier:
         self._free: list[int] = []
         self.locked = lock_memory and _mlock(self._view, self._slots * slot_bytes)
 
-    def write(self, runs: Sequence[tuple[RunMeta, bytes]]) -> list[tuple[int, ...]]:
+    def write(self, runs: Sequence[tuple[RunMeta, Bytes]]) -> list[tuple[int, ...]]:
         """Copies the runs into free slots; a block's done bit is set after its last byte is in place."""
         wanted = sum(meta.blocks for meta, _ in runs)
         if wanted > len(self._free) + self._slots - self._next or any(m.slot_bytes != self._slot for m, _ in runs):
@@ -74,24 +74,27 @@ class MemoryTier:
 
     def read(self, meta: RunMeta, place: tuple[int, ...]) -> bytes:
         """The run's blocks, each checked where it lies."""
+        return bytes(self.lend(meta, place))
+
+    def lend(self, meta: RunMeta, place: tuple[int, ...]) -> Bytes:
+        """Like `read`; blocks that lie behind each other are not copied, and it is good until they are freed."""
+        self.check(meta, place)
         slot, view = self._slot, self._view
-        parts = []
-        for i, number in enumerate(place):
-            block = view[number * slot : (number + 1) * slot]
-            verify(meta, i, block)
-            parts.append(block)
-        return b"".join(parts)
+        if place == tuple(range(place[0], place[0] + len(place))):
+            return view[place[0] * slot : (place[0] + len(place)) * slot]
+        return b"".join(view[n * slot : (n + 1) * slot] for n in place)
 
     def check(self, meta: RunMeta, place: tuple[int, ...]) -> None:
         """Like `read`, without copying: for blocks that are used where they lie."""
         slot, view = self._slot, self._view
-        for i, number in enumerate(place):
-            verify(meta, i, view[number * slot : (number + 1) * slot])
+        verify_all(meta, (view[number * slot : (number + 1) * slot] for number in place))
 
-    def same(self, place: tuple[int, ...], raw: bytes) -> bool:
+    def same(self, place: tuple[int, ...], raw: Bytes) -> bool:
         """Whether the slots hold exactly these blocks."""
-        slot, arena = self._slot, self._arena
-        return all(raw.startswith(arena[n * slot : (n + 1) * slot], i * slot) for i, n in enumerate(place))
+        slot, arena, view = self._slot, self._arena, memoryview(raw)
+        return all(
+            arena[n * slot : (n + 1) * slot].startswith(view[i * slot : (i + 1) * slot]) for i, n in enumerate(place)
+        )
 
     def free(self, runs: Sequence[tuple[RunMeta, tuple[int, ...]]]) -> None:
         """Overwrites the slots with zeros and gives them back."""

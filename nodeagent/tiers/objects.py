@@ -10,6 +10,7 @@ import hmac
 import os
 import secrets
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,13 +19,13 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from kvcore.keys import framed
-from nodeagent.tiers.base import RUN_BLOCKS_MAX, BlockRefused, EncKey, RunMeta, verify_run
+from nodeagent.tiers.base import RUN_BLOCKS_MAX, BlockRefused, Bytes, EncKey, RunMeta, verify_run
 
 MAGIC = b"KVO1"
 _FRONT = struct.Struct("<4sI16s")
 """magic, bytes of the header, first 16 bytes of the header's SHA-256."""
 FRONT_BYTES = _FRONT.size
-_NONCE = 12
+_NONCE, _TAG = 12, 16
 ID_BYTES = 16
 VALUE_BYTES = 32
 _RECORD = ID_BYTES + VALUE_BYTES
@@ -45,19 +46,43 @@ def data_key(enc: bytes, value: bytes, name: bytes) -> bytes:
     return hmac.digest(enc, framed(b"kvconsole/object/v1", value, name), "sha256")
 
 
-def object_seal(meta: RunMeta, raw: bytes, *, enc: bytes, value: bytes, name: bytes) -> bytes:
+def object_seal(meta: RunMeta, raw: Bytes, *, enc: bytes, value: bytes, name: bytes) -> bytes:
     """The object: front, header (authenticated, not secret: it names blocks by their keyed names), sealed content."""
-    return b"".join(object_parts(meta, raw, enc=enc, value=value, name=name))
+    room = Room()
+    size = object_into(room, meta, raw, enc=enc, value=value, name=name)
+    return bytes(room.view(size))
 
 
-def object_parts(meta: RunMeta, raw: bytes, *, enc: bytes, value: bytes, name: bytes) -> tuple[bytes, bytes]:
-    """The object in two pieces, the second of which is the sealed content: so that nobody has to put them together."""
+class Room:
+    """Bytes that are used again, so that nobody waits for pages of new ones. They grow, and hold what is sealed."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def view(self, size: int) -> memoryview:
+        """The first `size` bytes; what was there before stays, if they need not grow for it."""
+        if len(self._bytes) < size:
+            self._bytes = bytearray(size)
+        return memoryview(self._bytes)[:size]
+
+    def same(self, size: int, as_: memoryview) -> bool:
+        """Whether the first `size` bytes are these."""
+        return size == len(as_) and self._bytes.startswith(as_)
+
+
+def object_into(room: Room, meta: RunMeta, raw: Bytes, *, enc: bytes, value: bytes, name: bytes) -> int:
+    """Puts the object at the start of the room and answers its size: sealed there, and never copied."""
     if meta.blocks > RUN_BLOCKS_MAX:
         raise ValueError(f"an object has at most {RUN_BLOCKS_MAX} blocks")
     header = msgspec.msgpack.encode(meta)
     front = _FRONT.pack(MAGIC, len(header), hashlib.sha256(header).digest()[:16]) + header
     nonce = secrets.token_bytes(_NONCE)
-    return front + nonce, AESGCM(data_key(enc, value, name)).encrypt(nonce, raw, front + name)
+    at = len(front) + _NONCE
+    size = at + len(raw) + _TAG
+    view = room.view(size)
+    view[:at] = front + nonce
+    AESGCM(data_key(enc, value, name)).encrypt_into(nonce, raw, front + name, view[at:])
+    return size
 
 
 def object_parse(head: bytes) -> Parsed:
@@ -79,7 +104,7 @@ def object_parse(head: bytes) -> Parsed:
     except msgspec.DecodeError:
         raise BlockRefused("header") from None
     at = FRONT_BYTES + length
-    return Parsed(meta, at, at + _NONCE + meta.size_bytes + 16)
+    return Parsed(meta, at, at + _NONCE + meta.size_bytes + _TAG)
 
 
 def object_open(meta: RunMeta, blob: bytes, *, enc: bytes, value: bytes, name: bytes) -> bytes:
@@ -92,8 +117,9 @@ def object_open(meta: RunMeta, blob: bytes, *, enc: bytes, value: bytes, name: b
     if len(blob) != parsed.size:
         raise BlockRefused("length")
     front, nonce = blob[: parsed.body_at], blob[parsed.body_at : parsed.body_at + _NONCE]
+    sealed = memoryview(blob)[parsed.body_at + _NONCE :]
     try:
-        raw = AESGCM(data_key(enc, value, name)).decrypt(nonce, blob[parsed.body_at + _NONCE :], front + name)
+        raw = AESGCM(data_key(enc, value, name)).decrypt(nonce, sealed, front + name)
     except InvalidTag:
         raise BlockRefused("seal") from None
     return verify_run(meta, raw)
@@ -102,7 +128,7 @@ def object_open(meta: RunMeta, blob: bytes, *, enc: bytes, value: bytes, name: b
 class KeyFile:
     """One random value per object, in fixed records of one private file; a destroyed one is overwritten with zeros.
 
-    Values are on the medium before the object they belong to, and are gone from it before the object is.
+    Values are on the medium before the object they belong to has its name, and are gone from it before the object is.
     """
 
     def __init__(self, path: Path) -> None:
@@ -120,8 +146,8 @@ class KeyFile:
                 self._free.append(number)
         self._next = size // _RECORD
 
-    def create(self, count: int) -> list[tuple[bytes, bytes]]:
-        """New (object name, value) pairs; they are durable when this returns."""
+    def create(self, count: int, *, durable: bool = True) -> list[tuple[bytes, bytes]]:
+        """New (object name, value) pairs; they are durable when this returns, or else after `sync`."""
         made = []
         for _ in range(count):
             name, value = secrets.token_bytes(ID_BYTES), secrets.token_bytes(VALUE_BYTES)
@@ -130,8 +156,13 @@ class KeyFile:
             os.pwrite(self._fd, name + value, number * _RECORD)
             self._values[name] = (number, value)
             made.append((name, value))
-        os.fsync(self._fd)
+        if durable:
+            self.sync()
         return made
+
+    def sync(self) -> None:
+        """What was made is durable when this returns. May be called from any thread."""
+        os.fsync(self._fd)
 
     def value(self, name: bytes) -> bytes:
         """The value of an object.
@@ -185,17 +216,18 @@ class NewObject(NamedTuple):
     enc: bytes
 
 
-def names_with(enc_key: EncKey, keys: KeyFile, metas: list[RunMeta]) -> list[NewObject]:
-    """Name and keys of an object for each run; the values are durable.
+def names_with(enc_key: EncKey, keys: KeyFile, metas: list[RunMeta], *, durable: bool = True) -> list[NewObject]:
+    """Name and keys of an object for each run; the values are durable, or else after the key file's `sync`.
 
     Raises:
         LeaseOver: nothing was made.
     """
     encs = [enc_key(meta.ns, meta.gen) for meta in metas]
-    return [NewObject(name, value, enc) for enc, (name, value) in zip(encs, keys.create(len(metas)), strict=True)]
+    made = keys.create(len(metas), durable=durable)
+    return [NewObject(name, value, enc) for enc, (name, value) in zip(encs, made, strict=True)]
 
 
-def seal_with(enc_key: EncKey, keys: KeyFile, runs: list[tuple[RunMeta, bytes]]) -> list[tuple[bytes, bytes]]:
+def seal_with(enc_key: EncKey, keys: KeyFile, runs: Sequence[tuple[RunMeta, Bytes]]) -> list[tuple[bytes, bytes]]:
     """(name, object) of each run; the values are durable.
 
     Raises:

@@ -12,7 +12,18 @@ import valkey
 from valkey.exceptions import ResponseError, ValkeyError
 
 from kvcore.blocks import Tier
-from nodeagent.tiers.base import BlockRefused, EncKey, Look, Lying, RunMeta, Stored, TierDown, TierFull, TierReset
+from nodeagent.tiers.base import (
+    BlockRefused,
+    Bytes,
+    EncKey,
+    Look,
+    Lying,
+    RunMeta,
+    Stored,
+    TierDown,
+    TierFull,
+    TierReset,
+)
 from nodeagent.tiers.objects import BLANK, ID_BYTES, KeyFile, object_parse, open_with, seal_with
 
 _HEAD_BYTES = 16 * 1024
@@ -70,12 +81,12 @@ class ValkeyTier:
         self.boot = boot
         self.used_bytes = 0
 
-    def write(self, runs: Sequence[tuple[RunMeta, bytes]]) -> list[bytes]:
+    def write(self, runs: Sequence[tuple[RunMeta, Bytes]]) -> list[bytes]:
         """Stores one object per run in one round trip."""
         size = sum(meta.size_bytes for meta, _ in runs)
         if self.used_bytes + size > self.capacity_bytes:
             raise TierFull(f"{self.name}: the batch does not fit")
-        objects = seal_with(self._enc_key, self._keys, list(runs))
+        objects = seal_with(self._enc_key, self._keys, runs)
         names = [name for name, _ in objects]
         try:
             answers = self._run([("SET", self._prefix + name, blob) for name, blob in objects])

@@ -1,12 +1,11 @@
 import errno
 import os
-from pathlib import Path
 
 import pytest
 
 from kvcore.blocks import Tier
 from nodeagent.tiers.base import BlockRefused, LeaseOver, Look, TierFull
-from nodeagent.tiers.disk import DiskTier
+from nodeagent.tiers.disk import WRITERS, DiskTier
 from nodeagent.tiers.objects import KeyFile
 from tests.nodeagent.tiers.conftest import CAPACITY, enc, run
 
@@ -54,16 +53,16 @@ def test_a_lost_file_is_refused(again, tmp_path):
 
 def test_a_full_disk_leaves_nothing_behind(again, tmp_path, monkeypatch):
     tier = again(Tier.SSD)
-    real = Path.rename
+    real = os.rename
     calls = []
 
-    def rename(self, target):
+    def rename(source, target):
         calls.append(target)
         if len(calls) == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return real(self, target)
+        return real(source, target)
 
-    monkeypatch.setattr(Path, "rename", rename)
+    monkeypatch.setattr(os, "rename", rename)
     with pytest.raises(TierFull, match="No space"):
         tier.write([run(2), run(2), run(2)])
     assert list((tmp_path / "ssd").iterdir()) == []
@@ -129,3 +128,64 @@ def test_files_of_any_name_are_found_and_scoured(again, tmp_path):
     tier.scour([p for p in found if isinstance(p, str)], look)
     assert (look.sampled, look.clean) == (3, 3)
     assert [x.place for x in tier.lying()] == [place]
+
+
+def _file_of(fd):
+    if not os.path.exists("/proc/self/fd"):
+        pytest.skip("a descriptor's file is not named on this platform")
+    return os.readlink(f"/proc/self/fd/{fd}")
+
+
+@pytest.mark.parametrize("look", [False, True], ids=["written", "read back"])
+def test_a_batch_costs_one_fsync_a_file_and_two_more(again, monkeypatch, look):
+    tier = again(Tier.SSD)
+    fsync, rename, done = os.fsync, os.rename, []
+
+    def synced(fd):
+        fsync(fd)
+        done.append(_file_of(fd).rpartition("/")[2].rpartition(".")[2])
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", lambda *names: (done.append("rename"), rename(*names)))
+    runs = [run(2) for _ in range(20)]
+    places = tier.write(runs, look=look)
+    assert sorted(done[:21]) == sorted(["keys", *["tmp"] * 20])  # whatever has its name is durable, and so is its value
+    assert done[21:] == [*["rename"] * 20, "ssd"]
+    assert [tier.read(meta, place) for (meta, _), place in zip(runs, places, strict=True)] == [raw for _, raw in runs]
+
+
+def test_who_writes_works_in_the_same_bytes_again(again):
+    tier = again(Tier.SSD)
+    for blocks in (1, 5, 2, 5):
+        meta, raw = run(blocks)
+        (place,) = tier.write([(meta, raw)], look=True)
+        assert tier.read(meta, place) == raw
+    assert len(tier._writers._threads) <= WRITERS
+
+
+def test_of_a_batch_of_which_one_cannot_be_read_nothing_stays(again, tmp_path):
+    tier = again(Tier.SSD)
+    lazy = [(meta, lambda raw=raw: raw) for meta, raw in (run(2) for _ in range(12))]
+
+    def broken():
+        raise BlockRefused("digest")
+
+    with pytest.raises(BlockRefused, match="digest"):
+        tier.write([*lazy, (run(2)[0], broken), *lazy], look=True)
+    assert list((tmp_path / "ssd").iterdir()) == []
+    assert (tier.used_bytes, KeyFile(tmp_path / "objects.keys").names()) == (0, set())
+
+
+def test_what_is_not_read_back_as_it_was_written_is_not_stored(again, tmp_path, monkeypatch):
+    tier = again(Tier.SSD)
+    fsync = os.fsync
+
+    def damaged(fd):
+        if _file_of(fd).endswith(".tmp"):
+            os.pwrite(fd, b"?", os.fstat(fd).st_size - 1)
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", damaged)
+    with pytest.raises(BlockRefused, match="readback"):
+        tier.write([run(2)], look=True)
+    assert list((tmp_path / "ssd").iterdir()) == []

@@ -28,6 +28,33 @@ def test_blocks_are_checked_where_they_lie(arena):
     assert refusal.value.index == 1
 
 
+def test_blocks_behind_each_other_are_lent_and_others_are_copied(arena):
+    first, second, third = run(2), run(1), run(3)
+    places = arena.write([first, second])
+    lent = arena.lend(first[0], places[0])
+    assert isinstance(lent, memoryview)
+    assert (lent, arena.lend(second[0], places[1])) == (first[1], second[1])
+    lent.release()
+    arena.free([(first[0], places[0])])
+    arena._free.reverse()
+    (place,) = arena.write([third])
+    assert place != tuple(sorted(place))
+    assert arena.lend(third[0], place) == arena.read(third[0], place) == third[1]
+    arena._view[place[2] * SLOT + HEADER_BYTES] ^= 1
+    with pytest.raises(BlockRefused):
+        arena.lend(third[0], place)
+
+
+def test_slots_are_the_same_as_blocks_or_not(arena):
+    (meta, raw), other = run(3), run(3)
+    (place,) = arena.write([(meta, raw)])
+    assert arena.same(place, raw)
+    assert arena.same(place, memoryview(raw))
+    assert not arena.same(place, other[1])
+    arena._view[place[2] * SLOT + SLOT - 1] ^= 1
+    assert not arena.same(place, raw)
+
+
 def test_a_free_takes_the_done_bit_away(arena):
     meta, raw = run(1)
     (place,) = arena.write([(meta, raw)])
