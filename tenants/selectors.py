@@ -122,19 +122,17 @@ def fence_times(after: int) -> list[tuple[bytes, int, datetime]]:
 
 
 def fences_after(seq: int) -> tuple[int, list[Fence]]:
-    """The newest position of the fence log, and for each namespace fenced since `seq` how high.
+    """The newest position of the fence log, and for each namespace fenced since `seq` how high; both of one moment.
 
     A position that was never given (of a database that was restored) counts as the beginning.
     """
-    queries = named("tenants")
     with connections[plane()].cursor() as cursor:
-        cursor.execute(queries["fences_after"], (seq,))
+        cursor.execute(named("tenants")["fences_after"], (seq,))
         rows = cursor.fetchall()
-        if rows:
-            return rows[-1][2], [Fence(ns=bytes(digest), min_gen=min_gen) for digest, min_gen, _ in rows]
-        cursor.execute(queries["fence_latest"])
-        latest = int(cursor.fetchone()[0])
-    return (latest, []) if seq <= latest else fences_after(0)
+    latest = int(rows[0][0])
+    if seq > latest:
+        return fences_after(0)
+    return latest, [Fence(ns=bytes(digest), min_gen=min_gen) for _, digest, min_gen in rows if digest is not None]
 
 
 def namespaces_by_digest(digests: Sequence[bytes]) -> dict[bytes, NamespaceRow]:

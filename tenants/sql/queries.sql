@@ -25,12 +25,13 @@ SELECT n.id, n.tenant_id, n.digest, n.generation, n.min_gen, n.label, m.name, n.
   LEFT JOIN tenants_sharegroup g ON g.id = n.share_group
 
 -- name: fences_after
--- The highest fence of each namespace behind a position, and the newest position. Index: primary key.
-SELECT digest, max(min_gen), max(seq) FROM tenants_fenceentry WHERE seq > %s GROUP BY digest ORDER BY 3
-
--- name: fence_latest
--- The newest position. Index: primary key.
-SELECT coalesce(max(seq), 0) FROM tenants_fenceentry
+-- The newest position and the highest fence of each namespace behind a position, of one moment: between two statements
+-- a fence could come that no holder would ever hear of, as its position is behind it. Index: primary key.
+SELECT l.seq, f.digest, f.min_gen
+  FROM (SELECT coalesce(max(seq), 0) AS seq FROM tenants_fenceentry) AS l
+  LEFT JOIN (SELECT digest, max(min_gen) AS min_gen, max(seq) AS seq FROM tenants_fenceentry
+              WHERE seq > %s GROUP BY digest) AS f ON true
+ ORDER BY f.seq
 
 -- name: fence_raise
 -- One entry of the fence log; its trigger gives the number.

@@ -1,10 +1,11 @@
 """Reads that other rooms use: who is behind a token, fences, namespaces."""
 
+import threading
 from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
-from django.db import transaction
+from django.db import connections, transaction
 
 from kvconsole.infra import sql
 from tenants import selectors, services
@@ -82,6 +83,33 @@ def test_fences_come_once_per_namespace_with_the_newest_position():
     assert {f.ns: f.min_gen for f in fences} == {bytes(one.digest): 4, bytes(two.digest): 2}
     assert selectors.fences_after(latest) == (latest, [])
     assert [f.ns for f in selectors.fences_after(latest - 1)[1]] == [bytes(one.digest)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_no_fence_is_passed_over_that_comes_while_they_are_read():
+    """Whoever follows by position never hears of a fence that is behind it: position and fences are of one moment."""
+    namespaces = [a_namespace(label=f"l{i}") for i in range(3)]
+    raised, told = [], {}
+
+    def bump():
+        raised.append(services.generation_bump(namespace=namespaces[len(raised)], reason="test", actor=None))
+        connections.close_all()
+
+    def and_then(execute, statement, parameters, many, context):
+        result = execute(statement, parameters, many, context)
+        if "tenants_fenceentry" in statement and len(raised) < len(namespaces):
+            other = threading.Thread(target=bump)
+            other.start()
+            other.join()
+        return result
+
+    at = 0
+    with connections["default"].execute_wrapper(and_then):
+        for _ in range(5):
+            at, fences = selectors.fences_after(at)
+            told |= {f.ns: f.min_gen for f in fences}
+    assert told == {bytes(one.digest): 2 for one in raised}
+    assert len(raised) == 3
 
 
 def test_a_position_that_was_never_given_counts_as_the_beginning():

@@ -42,7 +42,7 @@ def test_uuid7_is_a_version_7_in_order_of_time():
 
 
 def test_named_statements_are_found_by_their_header():
-    assert sql.named("tenants")["fence_latest"].startswith("-- The newest position")
+    assert sql.named("tenants")["fences_after"].startswith("-- The newest position")
     assert "nodes_reconcile" in sql.named("catalog", "fleet.sql")
 
 
