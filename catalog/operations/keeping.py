@@ -1,15 +1,15 @@
 """The web process's own look: operations go on although Celery and Valkey are away.
 
-A thread looks every quarter of a second, and at once when it is woken; what a worker should have done and has not, it
-does. Steps are leased, so nobody does anything twice. Called by `kvconsole.asgi`.
+A thread looks every quarter of a second; what a worker should have done and has not, it does. Another one sweeps: what
+takes long there, or fails, keeps no operation waiting. Steps are leased, so nobody does anything twice. Called by
+`kvconsole.asgi`.
 """
 
 import logging
 import os
 import socket
 import threading
-import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from uuid import UUID
@@ -22,46 +22,69 @@ from catalog.operations.supplements import supplements_due
 from catalog.pins import pins_sweep
 from catalog.restoring import fences_compare
 from catalog.rules.due import rules_due
+from tenants.whole import fences_whole
 
 LOOK_SECONDS = 0.25
 LATE_SECONDS = 0.5
 """A worker that lives is quicker than this."""
-SUPPLEMENTS_SECONDS = 5.0
+REST_SECONDS = 1.0
+"""After a look that failed."""
+SWEEP_SECONDS = 5.0
+SWEEPS: tuple[Callable[..., object], ...] = (supplements_due, holds_sweep, pins_sweep, rules_due)
 THREADS = 2
 _log = logging.getLogger("kvc.operations")
 _lock = threading.Lock()
 _running: set[UUID] = set()
 
 
-def keep_reconciling() -> None:
-    """The thread runs, until the process ends."""
-    threading.Thread(target=_run, name="operations", daemon=True).start()
+def keep_reconciling(stop: threading.Event | None = None) -> list[threading.Thread]:
+    """Both threads run, until the process ends or `stop` is set."""
+    over = stop or threading.Event()
+    threads = [
+        threading.Thread(target=call, args=(over,), name=name, daemon=True)
+        for name, call in (("operations", _run), ("operations-sweep", _keep_sweeping))
+    ]
+    for thread in threads:
+        thread.start()
+    return threads
 
 
-def _run() -> None:
+def _run(stop: threading.Event) -> None:
     holder = f"{socket.gethostname()}/{os.getpid()}/look"
-    supplemented = 0.0
     with ThreadPoolExecutor(THREADS, "operation") as pool:
-        while True:
-            time.sleep(LOOK_SECONDS)
+        while not stop.wait(LOOK_SECONDS):
             try:
                 close_old_connections()
                 if not fences_compare(now=datetime.now(UTC)).whole:  # nothing is known for sure yet
-                    time.sleep(LOOK_SECONDS)
+                    stop.wait(LOOK_SECONDS)
                     continue
-                if time.monotonic() - supplemented >= SUPPLEMENTS_SECONDS:
-                    supplements_due(now=datetime.now(UTC))
-                    holds_sweep(now=datetime.now(UTC))
-                    pins_sweep(now=datetime.now(UTC))
-                    rules_due(now=datetime.now(UTC))
-                    supplemented = time.monotonic()
                 _look(pool, operations_due(now=datetime.now(UTC), late=LATE_SECONDS), holder)
-            except DatabaseError:
+            except DatabaseError as e:
+                _log.warning("operations cannot be looked at now: %s", type(e).__name__)
                 connections.close_all()
-                time.sleep(1.0)
+                stop.wait(REST_SECONDS)
             except Exception:
                 _log.exception("operations could not be looked at")
-                time.sleep(1.0)
+                stop.wait(REST_SECONDS)
+
+
+def _keep_sweeping(stop: threading.Event) -> None:
+    while not stop.wait(SWEEP_SECONDS):
+        _sweep(SWEEPS)
+
+
+def _sweep(sweeps: Collection[Callable[..., object]]) -> None:
+    """Each sweep was made once, unless fences are not whole; one that fails keeps no other from being made."""
+    for sweep in sweeps:
+        try:
+            close_old_connections()
+            if fences_whole():
+                sweep(now=datetime.now(UTC))
+        except DatabaseError as e:
+            _log.warning("%s cannot be made now: %s", sweep.__name__, type(e).__name__)
+            connections.close_all()
+        except Exception:
+            _log.exception("%s failed", sweep.__name__)
 
 
 def _look(pool: ThreadPoolExecutor, due: Collection[UUID], holder: str) -> None:
@@ -77,8 +100,8 @@ def _one(operation: UUID, holder: str) -> None:
     try:
         close_old_connections()
         reconcile(operation_id=operation, holder=f"{holder}/{threading.get_ident()}")
-    except DatabaseError:
-        connections.close_all()
+    except DatabaseError as e:
+        _log.warning("the operation %s cannot go on now: %s", operation, type(e).__name__)
     except Exception:
         _log.exception("the operation %s could not go on", operation)
     finally:

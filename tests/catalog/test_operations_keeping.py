@@ -1,6 +1,10 @@
 """The web process's own look: what is due is taken once, and no more at a time than it has threads for."""
 
+import threading
 import uuid
+
+import pytest
+from django.db import OperationalError, connections
 
 from catalog.operations import keeping
 
@@ -21,3 +25,50 @@ def test_an_operation_is_taken_once_and_no_more_than_there_are_threads(monkeypat
     keeping._look(pool, due, "h")
     keeping._look(pool, due, "h")
     assert [operation for operation, _ in pool.given] == due[: keeping.THREADS]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_sweep_that_fails_keeps_no_other_from_being_made_and_is_told(caplog):
+    made = []
+
+    def broken(*, now):
+        raise OperationalError("canceling statement due to statement timeout")
+
+    def wrong(*, now):
+        raise LookupError("nobody")
+
+    keeping._sweep((broken, wrong, lambda *, now: made.append(now)))
+    assert len(made) == 1
+    assert [record.getMessage() for record in caplog.records] == [
+        "broken cannot be made now: OperationalError", "wrong failed",
+    ]  # fmt: skip
+
+
+@pytest.mark.django_db(transaction=True)
+def test_operations_are_looked_at_though_a_sweep_does_not_end(monkeypatch):
+    looked, sweeping, stop = threading.Event(), threading.Event(), threading.Event()
+
+    def due(**_):
+        looked.set()
+        if stop.is_set():
+            connections.close_all()
+        return []
+
+    def endless(*, now):
+        sweeping.set()
+        stop.wait(20)
+        connections.close_all()
+
+    monkeypatch.setattr(keeping, "SWEEPS", (endless,))
+    monkeypatch.setattr(keeping, "SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(keeping, "operations_due", due)
+    threads = keeping.keep_reconciling(stop)
+    try:
+        assert sweeping.wait(5)
+        looked.clear()
+        assert looked.wait(5)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(5)
+    assert not any(thread.is_alive() for thread in threads)
