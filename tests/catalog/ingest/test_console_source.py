@@ -169,7 +169,7 @@ def raise_fence(planted, ns):
 def test_rows_of_what_was_fenced_leave_with_the_last_drop_and_no_receipt(rig, sim, ns, planted):
     """Nodes mostly tell that they dropped it before their receipts are read."""
     other = plant_namespace(planted, "other")
-    rig.send(sim.node, sim.frame(add(ns, *range(300)), add(ns, 1, tier="dram"), add(other, 1)))
+    rig.send(sim.node, sim.frame(add(ns, *range(300)), add(ns, 1, tier="dram"), add(other, 1, 2)))
     rig.writer.store.commit(rig.folder.memory.apply([]), flush=True)
     before = rows_of(rig, "segment")
     raise_fence(planted, ns)
