@@ -2,10 +2,15 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import redis
+from celery import Celery
+from celery.apps.beat import Beat
+from celery.signals import after_task_publish, before_task_publish
 
 from kvconsole.celery import TASKS, app, send
 from kvconsole.embedded import Valkey
@@ -45,6 +50,30 @@ def test_sending_is_named_in_settings() -> None:
     from django.utils.module_loading import import_string
 
     assert import_string(settings.TASK_SENDER) is send
+
+
+def test_beat_that_is_told_to_end_finishes_what_it_sends(tmp_path: Path) -> None:
+    """It ends without a word, wherever the signal finds it."""
+    other, sent = Celery("other", broker="memory://", set_as_current=False), []
+    other.conf.beat_schedule = {"often": {"task": "x", "schedule": 0.01}}
+
+    def told(**_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def done(**_: object) -> None:
+        sent.append(True)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    before_task_publish.connect(told)
+    after_task_publish.connect(done)
+    try:
+        Beat(app=other, schedule=str(tmp_path / "beat"), quiet=True).start_scheduler()
+    finally:
+        before_task_publish.disconnect(told)
+        after_task_publish.disconnect(done)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert sent == [True]
 
 
 def test_a_worker_without_a_key_store_does_not_start(valkey: Valkey) -> None:
