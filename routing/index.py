@@ -29,6 +29,12 @@ class Index(Protocol):
     def remove(self, space: int, owner: int, keys: bytes) -> None:
         """The owner does not hold these keys, whether or not it did before."""
 
+    def move(self, space: int, source: int, target: int, keys: bytes) -> None:
+        """These keys are the target's and not the source's, whoever had them before; each in one step.
+
+        A look-up beside it finds each of them with the one or with the other, never with both nor with neither.
+        """
+
     def hide(self, owner: int, hidden: bool) -> None:
         """The owner is in no answer while hidden; what it holds is kept. One step, however much that is."""
 
@@ -169,6 +175,26 @@ class DictIndex:
         if not known:
             del self.spaces[space]
 
+    def move(self, space: int, source: int, target: int, keys: bytes) -> None:
+        """See `Index.move`."""
+        if source == target:
+            self.add(space, target, keys)
+            return
+        at = self.spaces.get(space)
+        if at is None:
+            at = self.spaces[space] = Space()
+        slot, before, known, counts = self._slot(target), self.slots.get(source), at.keys, at.counts
+        last, new = -1, 0
+        for key in _numbers(keys):
+            number = known.get(key, 0)
+            if number != last:
+                last, new = number, at.with_slot(number, slot)
+                new = new if before is None else at.without_slot(new, before)
+            if new != number:
+                known[key] = new
+                counts[number] -= 1
+                counts[new] += 1
+
     def hide(self, owner: int, hidden: bool) -> None:
         """See `Index.hide`."""
         bit = 1 << self._slot(owner)
@@ -192,17 +218,18 @@ class DictIndex:
         at = self.spaces.get(space)
         if at is None or not keys or not self.alive:
             return []
-        sets, runs = at.sets, Runs()
-        held, depth = self.alive, 0
-        last: int | None = -1
-        for depth, number in enumerate(map(at.keys.get, _numbers(keys))):
+        sets, runs, numbers = at.sets, Runs(), map(at.keys.get, _numbers(keys))
+        last, depth = next(numbers), 0
+        held = self.alive & sets[last] if last else 0  # read behind the key: an owner is alive before it has one
+        if not held:
+            return []
+        for depth, number in enumerate(numbers, 1):
             if number == last:
                 continue
             last = number
             stay = held & sets[number] if number else 0
             if stay != held:
-                if depth:
-                    runs.append((depth, self._members(held & ~stay)))
+                runs.append((depth, self._members(held & ~stay)))
                 held = stay
                 if not held:
                     return runs

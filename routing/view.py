@@ -6,6 +6,7 @@ One `View` is one load. Called by `replica` in its thread; look-ups read beside 
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from typing import NamedTuple
 from uuid import UUID
 
@@ -125,24 +126,45 @@ class View:
 
     def placement(self, owner: int, segment: int, n: int, held: bytes | None, states: bytes | None) -> None:
         """The owner holds exactly these offsets of the segment; what is not committed is not routable."""
-        if owner not in self.owners:
-            return
-        mask = unpack(n, held) if n else 0
-        for state, part in unpack_states(states).items():
-            if state in UNROUTABLE:
-                mask &= ~part
-        mine = self._place.setdefault(owner, {})
-        before = mine.get(segment, 0)
-        if mask:
-            mine[segment] = mask
-        else:
-            mine.pop(segment, None)
-        entry = self._segments.get(segment)
-        if self.live and entry is not None and mask != before:
-            if came := mask & ~before:
-                self.index.add(entry[0], owner, _pick(entry[1], came))
-            if gone := before & ~mask:
-                self.index.remove(entry[0], owner, _pick(entry[1], gone))
+        self.placements([(owner, segment, n, held, states)])
+
+    def placements(self, places: Iterable[tuple[int, int, int, bytes | None, bytes | None]]) -> None:
+        """All of these are so. What one owner lost and another got goes over in one step for each block."""
+        before: dict[int, dict[int, int]] = {}
+        for owner, segment, n, held, states in places:
+            if owner not in self.owners:
+                continue
+            mask = unpack(n, held) if n else 0
+            for state, part in unpack_states(states).items():
+                if state in UNROUTABLE:
+                    mask &= ~part
+            mine = self._place.setdefault(owner, {})
+            before.setdefault(segment, {}).setdefault(owner, mine.get(segment, 0))
+            if mask:
+                mine[segment] = mask
+            else:
+                mine.pop(segment, None)
+        for segment, owners in before.items() if self.live else ():
+            if (entry := self._segments.get(segment)) is not None:
+                self._change(segment, entry, owners)
+
+    def _change(self, segment: int, entry: tuple[int, bytearray], before: dict[int, int]) -> None:
+        """The index has what the owners hold of the segment now, instead of what they did before."""
+        (space, keys), index = entry, self.index
+        now = {owner: self._place[owner].get(segment, 0) for owner in before}
+        came = {owner: mask & ~before[owner] for owner, mask in now.items()}
+        gone = {owner: before[owner] & ~mask for owner, mask in now.items()}
+        for target, source in product(came, gone) if len(now) > 1 else ():
+            if both := came[target] & gone[source]:
+                index.move(space, source, target, _pick(keys, both))
+                came[target] &= ~both
+                gone[source] &= ~both
+        for owner, mask in came.items():
+            if mask:
+                index.add(space, owner, _pick(keys, mask))
+        for owner, mask in gone.items():
+            if mask:
+                index.remove(space, owner, _pick(keys, mask))
 
     def apply(self, facts: Facts) -> None:
         """One ledger row has happened."""
@@ -156,8 +178,7 @@ class View:
             self.segment(segment, keyspace)
         for segment, offset, keys in facts.keys:
             self._grow(segment, offset, keys)
-        for place in facts.places:
-            self.placement(*place)
+        self.placements(facts.places)
         for segment in facts.dead:
             self._bury(segment)
         if self.live:

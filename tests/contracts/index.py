@@ -8,6 +8,8 @@ A form's test module names its factory:
 
 import random
 import struct
+import sys
+import threading
 from collections import defaultdict
 
 from hypothesis import given, settings
@@ -38,6 +40,10 @@ class Oracle:
 
     def remove(self, space, owner, keys):
         self.held -= {(space, owner, k) for k in keys}
+
+    def move(self, space, source, target, keys):
+        self.remove(space, source, keys)
+        self.add(space, target, keys)
 
     def hide(self, owner, hidden):
         (self.hidden.add if hidden else self.hidden.discard)(owner)
@@ -75,6 +81,7 @@ steps = st.one_of(
     st.tuples(st.just("add"), spaces, owners, keys),
     st.tuples(st.just("add"), spaces, owners, st.integers(1, KEYS).map(lambda n: list(range(n)))),
     st.tuples(st.just("remove"), spaces, owners, keys),
+    st.tuples(st.just("move"), spaces, owners, owners, keys),
     st.tuples(st.just("hide"), owners, st.booleans()),
     st.tuples(st.just("forget"), owners),
     st.tuples(st.just("drop"), spaces),
@@ -107,6 +114,10 @@ class IndexContract:
                 named = [key_of(space, i) for i in chain]
                 getattr(index, kind)(space, owner, pack(named))
                 getattr(oracle, kind)(space, owner, named)
+            case "move", space, source, target, chain:
+                named = [key_of(space, i) for i in chain]
+                index.move(space, source, target, pack(named))
+                oracle.move(space, source, target, named)
             case "hide", owner, hidden:
                 index.hide(owner, hidden)
                 oracle.hide(owner, hidden)
@@ -124,6 +135,34 @@ class IndexContract:
                 oracle.drop(space)
             case _:
                 index.collect()
+
+    def test_who_looks_while_keys_change_hands_finds_each_with_one_owner(self):
+        """One thread moves, the others look: with the old owner or the new one, never with both nor with neither."""
+        index, chain, stop, seen = self.build(), [key_of(0, i) for i in range(2_000)], threading.Event(), [[], [], []]
+        index.add(0, 1, pack(chain))
+
+        def look(found):
+            rng = random.Random(len(found))
+            while not stop.is_set():
+                found.append([owners for _, owners in index.lookup(0, pack([rng.choice(chain)]))])
+
+        readers = [threading.Thread(target=look, args=(found,)) for found in seen]
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-5)
+        try:
+            for reader in readers:
+                reader.start()
+            for turn in range(40):
+                index.move(0, 1 + turn % 2, 2 - turn % 2, pack(chain))
+                if turn % 8 == 0:
+                    index.collect()
+        finally:
+            stop.set()
+            for reader in readers:
+                reader.join()
+            sys.setswitchinterval(before)
+        assert {str(one) for found in seen for one in found} <= {"[[1]]", "[[2]]"}
+        assert all(len(found) > 20 for found in seen)
 
     def test_holes_end_a_run_where_they_are(self):
         index = self.build()

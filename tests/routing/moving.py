@@ -1,6 +1,7 @@
-"""Moves on a real writer, under readers that follow its ledger: what each saw of each block, at one position each."""
+"""Moves on a real writer, under readers of a replica that follows its ledger: where each saw each block."""
 
 import random
+import sys
 import threading
 import uuid
 from datetime import UTC, datetime
@@ -92,28 +93,35 @@ class Mover:
         self.gone.clear()
 
     def run(self, moves: int, reader, readers: int = 4) -> list[int]:
-        """So many moves under readers; how often each looked. Fails if one saw a block twice or not at all."""
-        stop, wrong, looks = threading.Event(), list[object](), [0] * readers
-        followers = [reader() for _ in range(readers)]
+        """So many moves under readers; how often each looked. Fails if one saw a block twice or not at all.
 
-        def look(number: int) -> None:
+        The replica follows in a thread of its own, as it does in a router: readers look while it takes in a row.
+        """
+        stop, wrong, looks = threading.Event(), list[object](), [0] * readers
+        replica, interval = reader(), sys.getswitchinterval()
+
+        def follow() -> None:
             try:
-                follow(number)
+                while not stop.is_set():
+                    replica.turn()
+            except Exception as e:
+                wrong.append(e)
             finally:
                 connections.close_all()
 
-        def follow(number: int) -> None:
-            rng, follower = random.Random(number), followers[number]
+        def look(number: int) -> None:
+            rng, every = random.Random(number), sorted(self.at)
             while not stop.is_set() and not wrong:
-                follower.turn()
-                for n in rng.sample(sorted(self.at), 20):
-                    found = follower.lookup(Space(self.ns, 1, 0), fingerprints(keys(n)))
+                for n in rng.sample(every, 20):
+                    found = replica.lookup(Space(self.ns, 1, 0), fingerprints(keys(n)))
                     places = [w.node for _, run in found.runs for w in run]
                     looks[number] += 1
                     if len(places) != 1:
                         wrong.append((n, places))
+                stop.wait(0.001)
 
-        threads = [threading.Thread(target=look, args=(i,)) for i in range(readers)]
+        threads = [threading.Thread(target=follow), *(threading.Thread(target=look, args=(i,)) for i in range(readers))]
+        sys.setswitchinterval(1e-4)  # so that they meet within a row
         for thread in threads:
             thread.start()
         try:
@@ -126,5 +134,6 @@ class Mover:
             stop.set()
             for thread in threads:
                 thread.join()
+            sys.setswitchinterval(interval)
         assert wrong == []
         return looks

@@ -3,7 +3,7 @@
 import struct
 from uuid import UUID
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.index.facts import Facts, pack, pack_states
@@ -52,6 +52,45 @@ def test_what_is_not_committed_is_not_routable_and_referenced_is():
     for state, depth in (("evicting", 1), ("transferring", 1), ("quarantined", 1), ("referenced", 3)):
         made.apply(Facts(places=[(1, 7, *pack(0b111), pack_states({state: 0b010}))]))
         assert made.index.lookup(1, chain(1, 2, 3)) == [(depth, [1])]
+
+
+class Watched(dict):
+    """Keys of a space that note who holds each after every change."""
+
+    def __init__(self, space):
+        super().__init__(space.keys)
+        self.space, self.seen = space, []
+        space.keys = self
+
+    def __setitem__(self, key, number):
+        super().__setitem__(key, number)
+        self.seen.append(self.space.sets[number].bit_count())
+
+    def __delitem__(self, key):
+        super().__delitem__(key)
+        self.seen.append(0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**12 - 1), st.integers(0, 2**12 - 1), st.booleans())
+def test_what_changes_hands_in_one_row_of_the_ledger_is_with_one_owner_at_any_time(goes, back, evicting):
+    """Blocks go to another owner while some of that one's come here: each is in one place whenever anybody looks."""
+    made = view()
+    made.owner(2, 1, "dram", False)
+    mine, other = 0b0000_1111_1111_1111, 0b1111_0000_0000_0000
+    made.apply(Facts(born=[(7, 1, -1, -1, 0, None)], keys=[(7, 0, catalog_keys(*range(16)))],
+                     places=[(1, 7, *pack(mine), None), (2, 7, *pack(other), None)]))  # fmt: skip
+    watched = Watched(made.index.spaces[1])
+    goes, back = goes & mine, (back << 8) & other
+    left = pack_states({"evicting": goes}) if evicting and goes else None
+    here = (1, 7, *pack((mine if left else mine & ~goes) | back), left)
+    there = (2, 7, *pack(other & ~back | goes), None)
+    made.apply(Facts(places=[here, there]))
+    assert set(watched.seen) <= {1}
+    made.apply(Facts(places=[there, here]))
+    holders = {i: [o for _, owners in made.index.lookup(1, chain(i)) for o in owners] for i in range(16)}
+    now = mine & ~goes | back
+    assert holders == {i: [1] if now >> i & 1 else [2] for i in range(16)}
 
 
 def test_a_retired_owner_is_gone_at_once_and_drained_in_steps():
