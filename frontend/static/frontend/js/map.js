@@ -241,14 +241,12 @@ class Heat {
     $$('.y span', host).forEach((span, i) => write(span, this.say((top * i) / 2)));
     $$('.x span', host).forEach((span, i) => write(span, clock(matrix.times[Math.min(matrix.width - 1, Math.round(((matrix.width - 1) * i) / 2))], this.wide).slice(0, this.wide ? 5 : 5)));
     address('pin', this.wanted ?? this.pin.id);
-    mark($('[data-card-delete]', host), 'href', planned('/deletions/new', data));
-    mark($('[data-card-prefetch]', host), 'href', planned('/prefetches/new', data));
+    for (const [name, form] of [['delete', '/deletions/new'], ['prefetch', '/prefetches/new']]) mark($(`[data-card-${name}]`, host), 'href', planned(form, data));
   }
 
   table() {
-    const body = $('[data-heat-table] tbody');
     const rows = this.bands.map((band) => ({ band, ...this.matrix.sums(band.row) })).sort((a, b) => (b.mean ?? -1) - (a.mean ?? -1));
-    body.replaceChildren(...rows.map(({ band: { data }, mean, now, partial }) => html('tr', mean === null ? { 'data-state': 'silent' } : {},
+    $('[data-heat-table] tbody').replaceChildren(...rows.map(({ band: { data }, mean, now, partial }) => html('tr', mean === null ? { 'data-state': 'silent' } : {},
       html('th', { scope: 'row' }, label(data)), html('td', {}, data.tenant), html('td', {}, data.model),
       html('td', { class: 'n' }, mean === null ? t('not_reported') : `${partial ? '≥ ' : ''}${this.say(mean)}`), html('td', { class: 'n' }, this.present(now)),
       html('td', {}, t(mean === null ? 'reported_none' : partial ? 'reported_part' : 'reported_all')))));
@@ -323,10 +321,7 @@ class Heat {
     this.wanted = new URLSearchParams(location.search).get('pin');
   }
 
-  leave() {
-    if (this.topic) unsubscribe(this.topic);
-    this.topic = null;
-  }
+  leave() { if (this.topic) unsubscribe(this.topic); this.topic = null; }
 
   join() {
     const topic = `map:${this.matrix.metric}`;

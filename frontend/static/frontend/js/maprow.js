@@ -20,7 +20,4 @@ export const brief = (row, fits) => {
 export const path = (row) => [row.tenant, row.model].filter(Boolean).join(' ▸ ');
 
 /** What the form behind `path` is asked to begin with: the row itself, or where it stands for many, its tenant. */
-export const planned = (path, row) => {
-  const asked = new URLSearchParams(row.kind === 'other' ? (row.tenant ? { tenant: row.tenant } : {}) : { row: row.id });
-  return `${path}?${asked}`;
-};
+export const planned = (path, { kind, id, tenant }) => `${path}?${new URLSearchParams(kind !== 'other' ? { row: id } : tenant ? { tenant } : {})}`;
