@@ -19,7 +19,7 @@ from catalog.index.facts import Facts, encode, pack, pack_states
 from catalog.index.memory import Memory
 from catalog.index.steps import Touched
 from catalog.store_load import Loaded
-from catalog.store_rows import NEVER, SQL, Statement
+from catalog.store_rows import SQL, Statement
 
 Extras = Sequence[tuple[str, Sequence[Any]]]
 """(SQL, parameters) of statements that run in the same transaction."""
@@ -75,7 +75,7 @@ class Store:
         loaded = Loaded(self.connection, shard)
         self.memory: Memory = loaded.memory
         self.seq, self.redo, self.wanted = loaded.seq, loaded.redo, loaded.wanted
-        self._dirty_seg, self._dirty_place, self._born = loaded.dirty_seg, loaded.dirty_place, loaded.born
+        self._dirty_seg, self._dirty_place, self._births = loaded.dirty_seg, loaded.dirty_place, loaded.births
         self._told = {s.id: s.state for s in self.memory.sources.values()}
         self._aging: set[int] = set()
         self._aged_at = 0.0
@@ -122,9 +122,10 @@ class Store:
         dead = set(facts.dead)
         for s in dead & self._dirty_seg.keys():
             del self._dirty_seg[s]
-        for at in [at for at in self._dirty_place if at[1] in dead]:
+        gone = [at for at in self._dirty_place if at[1] in dead]
+        for at in gone:
             del self._dirty_place[at]
-            self._born.pop(at, None)
+        self._births.forget(gone)
         numbers = rows.ints("int4", keyspaces)
         return [(SQL[f"keyspace_{table}_delete"], (numbers,)) for table in ("placements", "segments")]
 
@@ -135,11 +136,19 @@ class Store:
             if (entry := segs.get(seg)) is None:
                 entry = segs[seg] = (seq, now, [])
             entry[2].append(keys)
+        place, beside = self.memory.place, dict[int, list[int]]()
+        for o, s in t.fresh:
+            self._births.begin((o, s), now)
+            if (near := beside.get(o)) is None:
+                near = beside[o] = self.memory.others(o)
+            t.heirs.update((o, s, other) for other in near if s in place[other] and (other, s) not in t.fresh)
+        for o, s, before in t.heirs:
+            for was in ((one, s) for one in self._births.inherit((o, s), before)):
+                if places.pop(was, None) is not None:  # its row waits for the one that follows, and is told anew
+                    t.placed.add(was)
         for at in t.placed:
             if at not in places:
                 places[at] = (seq, now)
-        for at in t.fresh:
-            self._born[at] = now
         for o in t.owners:
             owner = self.memory.owners[o]
             owner.born = owner.born or now
@@ -172,6 +181,7 @@ class Store:
             keys=t.grown,
             places=list(self._places(t.placed)),
             holdings=holdings,
+            heirs=sorted(t.heirs),
         )
         return facts, out
 
@@ -220,18 +230,21 @@ class Store:
             del self._dirty_seg[s]
         for at in places:
             del self._dirty_place[at]
-        held, gone = [], []
+        held, gone, moved = [], [], []
         for o, s in places:
-            born = self._born.pop((o, s), NEVER)
+            born, before = self._births.take((o, s))
             mask = m.place.get(o, {}).get(s)
             if mask is None:
                 gone.append((o, s))
             else:
                 held.append((o, s, mask, born))
+                moved += [(o, s, was) for was in before]
         if segs:
             out.append(rows.segments(m, segs))
         if held:
             out.append(rows.placements(m, held))
+        if moved:
+            out.append(rows.placements_older(m, moved))
         if gone:
             out.append(rows.placements_gone(m, gone))
         self.stats["segment_rows"] += len(segs)

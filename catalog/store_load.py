@@ -10,6 +10,7 @@ import numpy as np
 import psycopg
 
 from catalog.index import facts, keymap
+from catalog.index.births import Births
 from catalog.index.memory import Memory
 from catalog.index.steps import Keyspace, Owner, SourceRow
 from catalog.store_rows import SQL
@@ -28,7 +29,7 @@ class Loaded:
         self.memory, self.shard, self.connection = Memory(), shard, connection
         self.dirty_seg: Dirty = {}
         self.dirty_place: DirtyPlaces = {}
-        self.born: dict[tuple[int, int], float] = {}
+        self.births = Births()
         self.seq = self.redo = self.wanted = 0
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -145,6 +146,10 @@ class Loaded:
         for o, s, n, held, states in f.places:
             if o in m.place:
                 self._hold(seq, at, o, s, facts.unpack(n, held), states)
+        for o, s, before in f.heirs:
+            for was in self.births.inherit((o, s), before):
+                self.dirty_place.pop((was, s), None)
+                self.dirty_place[was, s] = (seq, at)
         for s in f.dead:
             self.dirty_seg.pop(s, None)
         m.bury(f.dead)
@@ -163,7 +168,7 @@ class Loaded:
     def _hold(self, seq: int, at: float, o: int, s: int, mask: int, states: bytes | None) -> None:
         m = self.memory
         if mask and s not in m.place[o]:
-            self.born[o, s] = at
+            self.births.begin((o, s), at)
         if mask:
             m.place[o][s] = mask
         else:

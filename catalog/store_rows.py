@@ -15,6 +15,7 @@ from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
 from catalog.index import facts
+from catalog.index.births import NEVER
 from catalog.index.memory import Memory
 from kvconsole.infra.sql import named
 
@@ -25,8 +26,6 @@ _INT = {"int2": ">i2", "int4": ">i4", "int8": ">i8"}
 _EPOCH = 946_684_800
 """UNIX seconds at which PostgreSQL's time begins, 2000-01-01."""
 _NULL = b"\xff\xff\xff\xff"
-NEVER = 0.0
-"""`born` of a placement that is already in the table: it stays."""
 NONE = -1
 """In place of NULL in integer columns."""
 
@@ -135,6 +134,14 @@ def placements(memory: Memory, rows: Sequence[tuple[int, int, int, float]]) -> S
         values("bytea", (held for _, held in packed)),
         values("bytea", (facts.pack_states(memory.states.get((o, s))) for o, s, *_ in rows)),
     )
+
+
+def placements_older(memory: Memory, moved: Sequence[tuple[int, int, int]]) -> Statement:
+    """Of each (owner, segment, owner before): the first is as old as what the second one's row says."""
+    segs = [s for _, s, _ in moved]
+    ks = memory.seg_ks[segs].tolist()
+    columns = (ints("int4", ks), ints("int8", segs), *(ints("int4", (row[i] for row in moved)) for i in (0, 2)))
+    return SQL["placement_older"], columns
 
 
 def placements_gone(memory: Memory, gone: Sequence[tuple[int, int]]) -> Statement:

@@ -86,11 +86,15 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A page of the manifest: `total` runs of `total_bytes` in all."""
+    """A page of the manifest: `total` runs of `total_bytes` in all.
+
+    `ages`: of each run, how many seconds ago it was made, wherever that was: it grows no younger by being moved.
+    """
 
     runs: list[RunMeta]
     total: int
     total_bytes: int
+    ages: list[float] = []
 
 
 class Parcel(msgspec.Struct, frozen=True):

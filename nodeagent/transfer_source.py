@@ -40,6 +40,8 @@ class Offer:
         self.step, self.tier, self.party, self.until = step, tier, party, until
         self.held: dict[int, tuple[Run, Copy]] = {}
         self.manifest: list[RunMeta] = []
+        self.births: list[float] = []
+        """Of the manifest's runs, by this node's clock."""
         self.total_bytes = 0
 
 
@@ -82,6 +84,7 @@ class Offers:
                 copy.acquire()
                 offer.held[run.meta.version] = run, copy
                 offer.manifest.append(run.meta)
+                offer.births.append(run.born)
                 offer.total_bytes += run.meta.size_bytes
             if offer.held:
                 self.open[command.step] = offer
@@ -245,7 +248,9 @@ class Offers:
             Denied: offer-unknown.
         """
         offer = self._offer(step)
-        return Page(offer.manifest[max(after, 0) :][:PAGE_RUNS], len(offer.manifest), offer.total_bytes)
+        part, now = slice(max(after, 0), max(after, 0) + PAGE_RUNS), self._pool.clock()
+        ages = [max(now - born, 0.0) for born in offer.births[part]]
+        return Page(offer.manifest[part], len(offer.manifest), offer.total_bytes, ages)
 
     def read(self, step: str, versions: list[int], credit: int) -> Parcel:
         """These runs, each checked; as many as the credit and a parcel hold, at least the first if it fits the credit.

@@ -66,6 +66,8 @@ class Taking:
         self.counts: Counter[str] = Counter()
         self.resumed = 0
         self._manifest: list[RunMeta] = []
+        self._born: dict[int, float] = {}
+        """When its runs were made, by this node's clock."""
 
     def run(self, dial: Dial) -> Done:
         """Everything that was offered is here and announced, but what the receipt says is left.
@@ -102,8 +104,9 @@ class Taking:
         if not self._manifest:
             manifest: list[RunMeta] = []
             while True:
-                page = source.page(len(manifest))
+                page, now = source.page(len(manifest)), self._pool.clock()
                 manifest += page.runs
+                self._born |= {m.version: now - age for m, age in zip(page.runs, page.ages, strict=False)}
                 if not page.runs or len(manifest) >= page.total:
                     break
             self._manifest = manifest
@@ -276,7 +279,9 @@ class Taking:
         for start, end in pieces(here) if missing else []:
             parent = keys[start - 1] if start else meta.parent
             made = pool.meta(space, depth=meta.depth + start, parent=parent, keys=b"".join(keys[start:end]))
-            new.append((Run(space, made, now=now), resealed(made, meta, bytes(raw), start)))
+            run = Run(space, made, now=now)
+            run.born = self._born.get(meta.version, now)
+            new.append((run, resealed(made, meta, bytes(raw), start)))
         return Landing(meta, space, new, size)
 
     def _store_all(self, ready: list[Landing]) -> None:

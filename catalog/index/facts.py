@@ -30,6 +30,8 @@ class Facts(msgspec.Struct, omit_defaults=True):
     """(keyspace, owner, blocks)."""
     dead: list[int] = []
     """Segments that are gone."""
+    heirs: list[tuple[int, int, int]] = []
+    """(owner, segment, owner before): what was moved is as old as it was there."""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from catalog.index.steps import NO_FAMILY, Owner, Touched
+from kvcore.blocks import TIERS
 
 Mask = int
 
@@ -103,6 +104,12 @@ class Owners:
             self.resident[family] = n
         else:
             self.resident.pop(family, None)
+
+    def others(self, o: int) -> list[int]:
+        """The live owners of the same source, on other tiers."""
+        source = self.owners[o].source
+        found = (self.owner_of.get((source, tier)) for tier in TIERS)
+        return [other for other in found if other is not None and other != o]
 
     def tiers(self, source: int) -> list[str]:
         """Tiers of which the source has a live owner."""

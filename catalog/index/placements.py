@@ -197,7 +197,10 @@ class Placements(Owners):
             return
         if gone:
             t.moved[w.source, w.tier, w.to, w.keyspace, run.family] += gone
-        new = self._add(self.owner(w.source, w.to, t), run, t, announced=False)
+        o = self.owner(w.source, w.to, t)
+        new = self._add(o, run, t, announced=False)
+        if new and gone:
+            t.heirs.add((o, run.seg, self.owner_of[w.source, w.tier]))
         if new > gone:
             t.added[w.source, w.to, w.keyspace, run.family] += new - gone
 
@@ -262,6 +265,9 @@ class Placements(Owners):
         held = (self.place[o].get(run.seg, 0) if o is not None else 0) & run.mask
         if o is None or not held:
             return
+        taker = self.owner_of.get(w.taker) if w.taker else None
+        if taker is not None and (taker, run.seg) in t.placed:
+            t.heirs.add((taker, run.seg, o))
         by_state = {s: m & ~held for s, m in self.states.get((o, run.seg), {}).items()}
         by_state[EVICTING] = by_state.get(EVICTING, 0) | held
         self._keep_states(o, run.seg, by_state)

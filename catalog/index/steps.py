@@ -51,6 +51,8 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     tiers: tuple[str, ...] = ()
     keyspaces: tuple[int, ...] | None = None
+    taker: tuple[int, str] | None = None
+    """Of a vacate: (source, tier) to which the blocks went; its steps stand before."""
     tag: int = 0
     """The caller's own number of the step: notes about it carry the number."""
 
@@ -120,6 +122,8 @@ class Touched:
     placed: set[tuple[int, int]] = field(default_factory=set)
     """(owner, segment) of placements that changed; `fresh` of those that began."""
     fresh: set[tuple[int, int]] = field(default_factory=set)
+    heirs: set[tuple[int, int, int]] = field(default_factory=set)
+    """(owner, segment, owner before): blocks that were moved keep the birth that they had there."""
     held: set[tuple[int, int]] = field(default_factory=set)
     """(keyspace, owner) of holdings that changed."""
     owners: set[int] = field(default_factory=set)

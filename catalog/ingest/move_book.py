@@ -95,7 +95,8 @@ class MoveBook:
         move = self.open.get(item.step) if isinstance(item, Add) and item.step is not None else None
         if move is None or (move.source, move.tier) == (came.source, came.tier):
             return []
-        return [Work(VACATE, move.source, move.tier, came.keyspace, came.keys, tag=came.tag)]
+        taker = came.source, came.tier
+        return [Work(VACATE, move.source, move.tier, came.keyspace, came.keys, taker=taker, tag=came.tag)]
 
 
 def _uuid(text: str) -> UUID | None:

@@ -39,6 +39,15 @@ SELECT * FROM unnest(%b::int8[], %b::timestamptz[], %b::int4[], %b::int4[], %b::
 ON CONFLICT (keyspace, owner, seg) DO UPDATE SET n = excluded.n, held = excluded.held, states = excluded.states,
     born = greatest(catalog_placement.born, excluded.born)
 
+-- name: placement_older
+-- What was moved is as old as where it was before. (primary keys)
+UPDATE catalog_placement p SET born = b.born
+  FROM (SELECT x.keyspace, x.seg, x.owner, min(o.born) AS born
+          FROM unnest(%b::int4[], %b::int8[], %b::int4[], %b::int4[]) AS x (keyspace, seg, owner, before)
+          JOIN catalog_placement o ON o.keyspace = x.keyspace AND o.owner = x.before AND o.seg = x.seg
+         GROUP BY x.keyspace, x.seg, x.owner) b
+ WHERE p.keyspace = b.keyspace AND p.owner = b.owner AND p.seg = b.seg AND p.born > b.born
+
 -- name: placement_delete
 -- Emptied placements, and those of retired owners, are gone. (primary key)
 DELETE FROM catalog_placement p USING unnest(%b::int4[], %b::int4[], %b::int8[]) AS g (keyspace, owner, seg)

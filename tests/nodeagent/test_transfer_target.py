@@ -227,3 +227,18 @@ def test_what_is_on_its_way_to_another_is_not_counted_as_here(pair):
     release(b, D, back, everything(key), left=detail.left)
     assert (a.all(D), len(b.all(D)) > 30) == (set(), True)
     check(b)
+
+
+def test_what_was_moved_is_as_old_as_it_was_by_whoever_s_clock(pair):
+    a, b = pair
+    key = filled(a, b)
+    a.now += 100
+    b.now += 40  # another clock
+    ages = {k: a.now - run.born for run in a.pool.runs.values() for k in unpack(run.keys)}
+    assert min(ages.values()) >= 100
+    _, step = offer(a, D, b, D, everything(key))
+    done, detail = take(a, D, b, D, step, everything(key))
+    assert (done.outcome, detail.blocks > 0) == ("done", True)
+    there = {k: b.now - run.born for run in b.pool.runs.values() for k in unpack(run.keys)}
+    assert len(there) == detail.blocks
+    assert all(abs(ages[k] - age) < 5 for k, age in there.items())
