@@ -8,6 +8,7 @@ import msgspec
 from kvcore.erasure import object_ref, objects_root
 from kvcore.messages import Receipt, Signed, receipt_hash, signed_bytes
 from kvcore.receipts import EraseArgs, ErasedDetail, EraseTarget, VerifiedDetail
+from kvcore.targets import Bound
 from tests.nodeagent.conftest import eventually
 from tests.nodeagent.farside import held
 
@@ -195,9 +196,10 @@ def test_the_remote_store_is_a_second_source(far, joined, running, tmp_path_fact
 
 def order(loop, far, kind, tier, ns, *, step=None, source="reference", seconds=30, **more):
     """The answer to an order about everything of a namespace up to its first generation."""
+    bound = Bound([EraseTarget(ns=ns.hex(), gen_upto="2")])
     args = EraseArgs(
         operation="o", generation=1, source=source, dp_rank=0, tier=tier, owner=1,
-        targets=[EraseTarget(ns=ns.hex(), gen_upto="2")], **more,
+        targets=list(bound.targets), part=bound.parts(1)[0], targets_root=bound.root, **more,
     )  # fmt: skip
     command = far.command(kind, step=step or str(uuid.uuid4()), seconds=seconds, args=msgspec.to_builtins(args))
     return loop.http.post("/v1/commands", content=msgspec.json.encode(command))
