@@ -1,4 +1,4 @@
-"""REST of moves and pins: migrations, prefetches, drains, and what stays where it lies."""
+"""REST of moves and pins: migrations, prefetches, drains, cordons, and what stays where it lies."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +12,7 @@ from rest_framework.views import APIView
 
 from catalog import move_bodies as forms
 from catalog.api_operations import SELECTING, accepted, selector_said
+from catalog.cordoning import cordon_request
 from catalog.models import Pin
 from catalog.move_requests import drain_request, migration_request, prefetch_request
 from catalog.operation_bodies import OperationOut
@@ -25,6 +26,7 @@ MOVERS = ("operator", "destructive-operator")
 KEEPERS = ("operator", "destructive-operator", "tenant-admin")
 READERS = ("viewer", "operator", "destructive-operator", "approver", "auditor", "tenant-admin", "tenant-member")
 MOVING = ("nothing-selected", "no-route", "audit-unavailable")
+CORDONING = ("node-draining", "node-fenced", "audit-unavailable")
 NAMESPACE = OpenApiParameter("namespace", str, description="Only of this namespace: its id or digest")
 DIGEST_CHARS = 64
 LISTED = Rows(Pin.objects.filter, key=("id",), columns=("id",), newest=True)
@@ -59,11 +61,36 @@ class Drain(APIView):
     """The drain of a node."""
 
     @call(
-        "nodes_drain", body=forms.DrainIn, answer=OperationOut, status=202, operation=True, refusals=MOVING
+        "nodes_drain", body=forms.DrainIn, answer=OperationOut, status=202, operation=True,
+        refusals=(*MOVING, *CORDONING),
     )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any], node_id: UUID) -> Response:
         """Its blocks go to other nodes; what nobody has room for stays, or is let go to be computed anew."""
         return accepted(request, drain_request(node=str(node_id), **fields, actor=caller(), now=datetime.now(UTC)))
+
+
+class Cordon(APIView):
+    """A node that takes nothing new."""
+
+    @call(
+        "nodes_cordon", body=forms.CordonIn, answer=OperationOut, status=202, operation=True, refusals=CORDONING
+    )  # fmt: skip
+    def post(self, request: Request, fields: dict[str, Any], node_id: UUID) -> Response:
+        """Nothing new is sent to the node; what lies there is read as ever."""
+        made = cordon_request(node=node_id, cordoned=True, **fields, actor=caller(), now=datetime.now(UTC))
+        return accepted(request, made)
+
+
+class Uncordon(APIView):
+    """The end of a cordon."""
+
+    @call(
+        "nodes_uncordon", body=forms.CordonIn, answer=OperationOut, status=202, operation=True, refusals=CORDONING
+    )  # fmt: skip
+    def post(self, request: Request, fields: dict[str, Any], node_id: UUID) -> Response:
+        """The node takes what comes again, also one that was drained; a drain under way is stopped instead."""
+        made = cordon_request(node=node_id, cordoned=False, **fields, actor=caller(), now=datetime.now(UTC))
+        return accepted(request, made)
 
 
 class Pins(APIView):
@@ -119,6 +146,8 @@ urlpatterns: list[URLPattern] = [
     route("migrations", Migrations.as_view(), "migrations", POST=audited(*MOVERS)),
     route("prefetches", Prefetches.as_view(), "prefetches", POST=audited(*MOVERS)),
     route("nodes/<uuid:node_id>:drain", Drain.as_view(), "node-drain", POST=audited(*MOVERS)),
+    route("nodes/<uuid:node_id>:cordon", Cordon.as_view(), "node-cordon", POST=audited(*MOVERS)),
+    route("nodes/<uuid:node_id>:uncordon", Uncordon.as_view(), "node-uncordon", POST=audited(*MOVERS)),
     route("pins", Pins.as_view(), "pins", GET=counted(*READERS), POST=PIN),
     route("pins/<uuid:pin_id>", PinDetail.as_view(), "pin", GET=counted(*READERS), DELETE=PIN),
 ]

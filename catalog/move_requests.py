@@ -14,6 +14,7 @@ from django.db import transaction
 
 from audit.standing import need_log
 from catalog import operation_owners as owners
+from catalog.draining import HEARD, drain_begin
 from catalog.models import Node, NodeTier, Operation, OperationTarget, TierMark
 from catalog.operation_orders import (
     kept,
@@ -44,8 +45,10 @@ DEADLINE = timedelta(hours=1)
 ORDER_WITHIN = timedelta(days=1)
 SLACK_SECONDS, SLACK_BYTES_PER_S = 3.0, 20 * 2**20
 """What a prefetch is taken to need: the time of its order, and so many bytes a second."""
-SHUT = ("joining", "cordoned", "draining", "fenced", "lost")
-"""States of nodes that take nothing of a node that is drained."""
+SHUT = ("cordoned", "draining", "fenced")
+"""What is wanted of nodes that take nothing of others."""
+UNHEARD = ("joining", "lost")
+"""States of nodes that take nothing either, unless they are heard: a worker keeps the state, and may be late."""
 
 
 class Asked(NamedTuple):
@@ -88,20 +91,26 @@ def drain_request(
 ) -> Operation:  # fmt: skip
     """All blocks of a node go to nodes that may hold them and have room; with `recompute` the rest is let go.
 
+    From commit on the node is draining: nothing is sent there any more. In the end it is cordoned.
+
     Raises:
-        Problem: not-found, nothing-selected, no-route or audit-unavailable.
+        Problem: not-found, nothing-selected (it is not known what is there), no-route, node-draining, node-fenced or
+            audit-unavailable; the node is as it was.
     """
-    rows = namespaces_of_all()
-    there = _Fleet(rows)
-    mine = there.node(node)
-    rows = [row for row in rows if row.digest in there.digests_on(mine)]
-    routes = []
-    for place in [p for p in there.all if p.node == mine]:
-        routes += there.share_out(place)
-        if recompute:
-            routes.append(Route(source=place.owner, target=0))
-    asked = Asked("drain", rows, routes, {"node": node}, {})
-    return _request(asked, there, throttle, deadline, reason, actor, now)
+    with transaction.atomic(using=plane()):
+        rows = namespaces_of_all()
+        there = _Fleet(rows)
+        mine = there.node(node)
+        more = {"node": str(mine), "wanted": drain_begin(node=mine, actor=actor, now=now)}
+        held = there.digests_on(mine)
+        rows = [row for row in rows if row.digest in held]
+        routes = []
+        for place in [p for p in there.all if p.node == mine] if rows else []:
+            routes += there.share_out(place)
+            if recompute:
+                routes.append(Route(source=place.owner, target=0))
+        asked = Asked("drain", rows, routes, {"node": there.name(mine)}, more)
+        return _request(asked, there, throttle, deadline, reason, actor, now)
 
 
 def prefetch_request(
@@ -174,6 +183,21 @@ class _Fleet:
                 return found
         raise Problem("not-found")
 
+    def name(self, node: UUID) -> str:
+        """What the node is called."""
+        return str(self._nodes[node].name)
+
+    def known(self, node: UUID) -> bool:
+        """Whether all that is on the node is in the catalog: where nothing is, there is nothing to move."""
+        mine = [p for p in self.all if p.node == node]
+        return (bool(mine) or self._nodes[node].state in HEARD) and all(p.reachable and not p.gap for p in mine)
+
+    def shut(self, node: UUID) -> bool:
+        """Whether nothing of others may go there. A node that is silent for a moment is waited for."""
+        row = self._nodes[node]
+        heard = any(p.reachable for p in self.all if p.node == node)
+        return row.wanted in SHUT or (row.state in UNHEARD and not heard)
+
     def held_bytes(self, place: owners.Place) -> int:
         """What of the namespaces is believed there."""
         at = place.source_id, place.tier
@@ -193,7 +217,12 @@ class _Fleet:
         return [p for p in self.all if p.tier == tier and self.held_bytes(p)]
 
     def place(self, node: UUID, tier: str, near: owners.Place | None = None) -> owners.Place | None:
-        """The node's place of a tier, of the same source if it can be; None if it may not hold the namespaces."""
+        """The node's place of a tier, of the same source if it can be; None if it may not hold the namespaces.
+
+        What is on a node may go to another of its tiers whatever the node's state is.
+        """
+        if (near is None or near.node != node) and self.shut(node):
+            return None
         found = [p for p in self.all if p.node == node and p.tier == tier]
         found.sort(key=lambda p: (near is None or p.source != near.source, p.source, p.dp_rank))
         return found[0] if found and tier not in self.barred(node) else None
@@ -216,7 +245,7 @@ class _Fleet:
         left, routes = max(self.held_bytes(place), 1), list[Route]()
         others = [
             p for p in self.all
-            if p.tier == place.tier and p.node != place.node and self._nodes[p.node].state not in SHUT
+            if p.tier == place.tier and p.node != place.node and not self.shut(p.node)
             and p.tier not in self.barred(p.node)
         ]  # fmt: skip
         for other in sorted(others, key=lambda p: -self.room(p)):
@@ -237,9 +266,10 @@ def _request(
     asked: Asked, there: _Fleet, throttle: int | None, deadline: datetime | None, reason: str, actor: Principal,
     now: datetime,
 ) -> Operation:  # fmt: skip
-    if not asked.rows or not any(there.held_bytes(p) for p in there.all):
+    empty = asked.kind == "drain" and not asked.rows and there.known(UUID(asked.more["node"]))
+    if not empty and (not asked.rows or not any(there.held_bytes(p) for p in there.all)):
         raise Problem("nothing-selected")
-    if not asked.routes:
+    if not empty and not asked.routes:
         raise Problem("no-route")
     reached = sorted({n for route in asked.routes for n in (route.source, route.target) if n})
     payers = {d.hex(): n.payer.hex for d, n in namespace_places([row.digest for row in asked.rows]).items()}

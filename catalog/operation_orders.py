@@ -16,7 +16,9 @@ from django.utils.module_loading import import_string
 
 from audit.approvals import approval_withdraw
 from audit.services import record
-from catalog.models import Node, Operation, OperationTarget
+from catalog.draining import drain_end
+from catalog.models import Node, Operation, OperationTarget, Plan
+from catalog.operation_believing import disbelief
 from catalog.operation_reach import kinds_of, reach_told
 from kvconsole.infra import nudge
 from kvconsole.infra.access import Principal, plane, system
@@ -55,8 +57,7 @@ def order_record(operation: Operation, actor: Principal) -> None:
         },
         APPROVAL if operation.approval else 0,
     )
-    operation.order_event, operation.order_hash = event.id, bytes(event.body_hash)
-    Operation.objects.filter(id=operation.id).update(order_event=event.id, order_hash=bytes(event.body_hash))
+    operation.order_event, operation.order_hash = event.id, bytes(event.body_hash)  # as its row has been told
 
 
 def selector_hash(operation: Operation) -> bytes:
@@ -67,18 +68,21 @@ def selector_hash(operation: Operation) -> bytes:
 def order_ensure(operation: Operation, now: datetime) -> bool:
     """An operation that was asked for in a tenant's session has its order, if what it reaches is the tenant's own.
 
-    Whatever a session of a tenant wrote is not believed: who reaches for what is another's is over at once.
+    Whatever a session of a tenant wrote is not believed: who reaches for what is another's, or for more than one person
+    may ask for alone, is over at once. What was fenced stays fenced, and nothing is erased.
     """
     with transaction.atomic(using=plane()):
         locked = Operation.objects.select_for_update(no_key=True).filter(id=operation.id, order_event=None).first()
-        if locked is None or locked.concluded_at or not locked.fenced_at:
+        if locked is None or locked.concluded_at or locked.stopped_at or not locked.fenced_at:
             return False
         digests = {
             bytes(d) for d in OperationTarget.objects.filter(operation=locked.id).values_list("digest", flat=True)
         }
         who = principal_of(locked)
-        if digests - owned(digests, locked.tenant_id) or (locked.needs_approval and not locked.approval):
-            operation_conclude(locked, "failed", now, problem="targets-foreign")
+        foreign = digests - owned(digests, locked.tenant_id) or (locked.needs_approval and not locked.approval)
+        row = Plan.objects.filter(id=locked.plan).first() if locked.plan else None
+        if code := "targets-foreign" if foreign else disbelief(locked, row, now):
+            operation_conclude(locked, "failed", now, problem=code)
             return True
         order_record(locked, who)
         operation.order_event, operation.order_hash = locked.order_event, locked.order_hash
@@ -141,6 +145,8 @@ def operation_conclude(operation: Operation, outcome: str, now: datetime, *, pro
     body = {"state": outcome, "class": told.get("erasure"), "flags": list(told.get("flags", ())),
             "steps": told.get("steps", 0)}  # fmt: skip
     operation_record("operation.concluded", operation, ENGINE, body)
+    if operation.kind == "drain":
+        drain_end(operation, outcome, ENGINE, now)
     nudge.on_commit(OPERATIONS, using=plane())
 
 

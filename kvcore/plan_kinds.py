@@ -35,4 +35,8 @@ KINDS: dict[str, Kind] = {
         name: Kind(name=name, fences=False, keys=False, finalizers=("catalog",), looks=False, certified=False)
         for name in ("migration", "drain", "prefetch")
     },
+    **{
+        name: Kind(name=name, fences=False, keys=False, finalizers=(), looks=False, certified=False)
+        for name in ("cordon", "uncordon")
+    },
 }

@@ -1,4 +1,4 @@
-"""The commands of `kvc` about moves: migrate, drain, prefetch; and pins, which keep blocks where they are."""
+"""The commands of `kvc` about moves: migrate, drain, cordon, prefetch; and pins, which keep blocks where they are."""
 
 from typing import Annotated
 
@@ -41,6 +41,22 @@ def drain(
     """Move all blocks of a node to other nodes."""
     body = given(recompute=recompute or None, throttle=throttle, deadline=deadline, reason=reason)
     post(context, f"/nodes/{place(node)}:drain", body, validate_only)
+
+
+def cordon(
+    context: typer.Context, node: Annotated[str, typer.Argument(help="Its id")], reason: str | None = None,
+    validate_only: Rehearse = False,
+) -> None:  # fmt: skip
+    """Send nothing new to a node; what lies there is read as ever."""
+    post(context, f"/nodes/{place(node)}:cordon", given(reason=reason), validate_only)
+
+
+def uncordon(
+    context: typer.Context, node: Annotated[str, typer.Argument(help="Its id")], reason: str | None = None,
+    validate_only: Rehearse = False,
+) -> None:  # fmt: skip
+    """Let a node take what comes again, also one that was drained."""
+    post(context, f"/nodes/{place(node)}:uncordon", given(reason=reason), validate_only)
 
 
 def prefetch(
@@ -96,5 +112,7 @@ def add_to(app: typer.Typer) -> None:
     """The commands are part of `kvc`."""
     app.command("migrate")(migrate)
     app.command("drain")(drain)
+    app.command("cordon")(cordon)
+    app.command("uncordon")(uncordon)
     app.command("prefetch")(prefetch)
     app.add_typer(pins, name="pins")

@@ -29,6 +29,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "operation": {"throttle": 1},
     "hold-release": {"reason": "x"},
     "node-drain": {},
+    "node-cordon": {},
+    "node-uncordon": {},
 }
 """Route → a body that is not at fault."""
 PATHS = ("operations", "holds", "pins", "deny-windows")

@@ -46,7 +46,7 @@ def test_ids_of_calls_name_what_and_then_what_is_done_with_it(schema):
     verbs = ("list", "get", "create", "change", "set", "remove", "close", "revoke", "rotate", "invite", "request",
              "approve", "deny", "resolve", "renew", "enrol", "explain", "lookup", "lineage", "uses", "verify", "cancel",
              "download", "shred", "test", "retire", "pause", "resume", "stop", "release", "drain",
-             "acknowledge")  # fmt: skip
+             "cordon", "uncordon", "acknowledge")  # fmt: skip
     for call, operation in operations(schema).items():
         what, _, verb = operation["operationId"].rpartition("_")
         assert what, call

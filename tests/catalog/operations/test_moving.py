@@ -5,9 +5,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from catalog.models import Step
+from catalog.cordoning import cordon_request
+from catalog.models import Node, Step
 from catalog.move_requests import drain_request, migration_request
 from catalog.operation_bodies import OperationOut
+from catalog.operation_orders import operation_change
 from catalog.operation_views import operation_view
 from kvconsole.infra.rest import Problem
 from tests.catalog.operations.carrying import carrier, deliver, holds, where
@@ -86,12 +88,36 @@ def _no_room(world, a, b, namespace):
     assert where(world, namespace) == {(b.node, "hbm"): (5, set())}
 
 
+def state(side):
+    node = Node.objects.get(id=side.sim.node)
+    return node.state, node.wanted
+
+
 def _drained(world, a, b, namespace):
     b.blocks = {"hbm": b.blocks["hbm"]}
     with refused("not-found"):
         drain_request(node="nobody", actor=person("operator"), now=datetime.now(UTC))
+    stopped = drain_request(node="b", actor=person("operator"), now=datetime.now(UTC))
+    assert state(b) == ("draining", "draining")
+    with refused("node-draining"):
+        drain_request(node="b", actor=person("operator"), now=datetime.now(UTC))
+    with refused("node-draining"):
+        cordon_request(node=b.sim.node, cordoned=False, actor=person("operator"), now=datetime.now(UTC))
+    with refused("no-route"):  # nothing is sent there
+        drain_request(node="a", actor=person("operator"), now=datetime.now(UTC))
+    assert state(a) == ("ready", "ready")
+    operation_change(operation=stopped, change="stopped", actor=person("operator"), now=datetime.now(UTC))
+    assert world.go_on(stopped, rounds=1) == "stopped"
+    assert state(b) == ("ready", "ready")
     operation = drain_request(node="b", actor=person("operator"), now=datetime.now(UTC))
     for _ in range(3):
         world.go_on(operation, rounds=3)
         deliver(world)
     assert where(world, namespace) == {(a.node, "hbm"): (5, set())}
+    assert (operation.outcome, state(b)) == ("completed", ("cordoned", "cordoned"))
+    with refused("no-route"):
+        migrate(world, to_node="b")
+    again = cordon_request(node=b.sim.node, cordoned=False, actor=person("operator"), now=datetime.now(UTC))
+    assert (again.outcome, state(b)) == ("completed", ("ready", "ready"))
+    shown = operation_view(again, now=datetime.now(UTC))
+    assert (shown["state"], shown["done"], set(shown)) == ("completed", True, set(OperationOut().fields))
