@@ -23,6 +23,7 @@ GIVEN_UP = _("Nothing of the frame was applied. The agent lists what it holds in
 ITEM = _("Only this item was left out. Its neighbours in the frame were applied.")
 UNHEARD = _("What it said is not in the catalog; the source says so until it is verified.")
 FOLDED = _("The item was applied as far as it holds, and counted.")
+NOTHING_ERASED = _("Nothing was erased. What was fenced already stays fenced.")
 REQUEST = _("Nothing was changed.")
 LEFT = _("Some blocks are left; the receipt says how many. The others are gone.")
 STAYED = _("Some blocks stayed where they were; the receipt says how many. The others have moved.")
@@ -169,6 +170,7 @@ PROBLEMS: dict[str, Problem] = {
     "reason-needed": Problem(_("It must be said why"), NOT_STARTED, CHANGED),
     "deny-window": Problem(_("Nothing of this risk starts now"), NOT_STARTED, LATER),
     "targets-foreign": Problem(_("What it reaches is another tenant's"), NOT_STARTED, NONE),
+    "approval-needed": Problem(_("A second person has to agree to it"), NOTHING_ERASED, CHANGED),
     "operation-over": Problem(_("The operation has ended"), REQUEST, NONE),
     "no-slack": Problem(_("There is not enough time before it is needed"), REQUEST, NONE),
     "no-route": Problem(_("There is no place that this could go to"), REQUEST, CHANGED),
