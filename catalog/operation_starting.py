@@ -16,6 +16,7 @@ from django.db import transaction
 from audit.approvals import approval_of
 from audit.standing import hindrance
 from catalog.models import Operation, OperationTarget, Plan
+from catalog.operation_believing import disbelief
 from catalog.operation_orders import (
     KIND,
     operation_conclude,
@@ -112,6 +113,8 @@ def _begin(operation: Operation, approval: Any, now: datetime) -> bool:
         operation_waits(operation, wait, who, now)
         operation.save(update_fields=WAITED)
         return (operation.problem, operation.drain_until) != before
+    if code := disbelief(operation, row, now):
+        raise Problem(code)
     targets = targets_now(row, plans.plan_from_json(row.body), who, now, strict=_strict(operation))
     if not targets and operation.kind != "epoch":
         raise Problem("nothing-selected")

@@ -6,7 +6,7 @@ people reach their own and no others; leases and acknowledgements are the fleet'
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -34,7 +34,10 @@ class ErasableTenant(msgspec.Struct, frozen=True):
 
 
 class Erasable(msgspec.Struct, frozen=True):
-    """A namespace that a selector means. `members` are the other tenants of its share group, by slug."""
+    """A namespace that a selector means. `members` are the other tenants of its share group, by slug.
+
+    `tenant` and `owner` are whose it is: a share group's is its owner's, in a row of the platform's (`tenant_id`).
+    """
 
     id: UUID
     tenant_id: UUID
@@ -48,6 +51,12 @@ class Erasable(msgspec.Struct, frozen=True):
     scope: str
     """The erasure scope under which it was made; "" = it is a share group's."""
     members: tuple[str, ...] = ()
+    group_owner: UUID | None = None
+
+    @property
+    def owner(self) -> UUID:
+        """The tenant whose it is."""
+        return self.group_owner or self.tenant_id
 
 
 def erasable_tenant(slug: str) -> ErasableTenant | None:
@@ -155,17 +164,21 @@ def _read(rows: QuerySet[Namespace]) -> list[Erasable]:
     named_ = ShareMember.objects.using(FLEET_PLANE).filter(group__in=groups).order_by("slug")
     for group, slug in named_.values_list("group_id", "slug"):
         members.setdefault(group, []).append(slug)
-    owners = dict(ShareGroup.objects.using(FLEET_PLANE).filter(id__in=groups).values_list("id", "owner_slug"))
-    return [
-        msgspec.structs.replace(
-            row,
-            tenant=owners.get(row.share_group, row.tenant) if row.share_group else row.tenant,
-            members=tuple(s for s in members.get(row.share_group, ()) if s != owners.get(row.share_group))
-            if row.share_group
-            else (),
-        )
-        for row in found
-    ]
+    owners = {
+        group: (slug, owner)
+        for group, slug, owner in ShareGroup.objects.using(FLEET_PLANE)
+        .filter(id__in=groups)
+        .values_list("id", "owner_slug", "tenant_id")
+    }
+    return [_of_group(row, members, owners) for row in found]
+
+
+def _of_group(row: Erasable, members: dict[UUID, list[str]], owners: dict[UUID, tuple[str, UUID]]) -> Erasable:
+    if row.share_group not in owners:
+        return row
+    slug, owner = owners[row.share_group]
+    others = tuple(one for one in members.get(row.share_group, ()) if one != slug)
+    return msgspec.structs.replace(row, tenant=slug, members=others, group_owner=owner)
 
 
 class Retained(msgspec.Struct, frozen=True):
@@ -207,6 +220,14 @@ def owned(digests: Collection[bytes], tenant: UUID) -> set[bytes]:
     return {bytes(digest) for digest in rows.values_list("digest", flat=True)}
 
 
+def fences_of(fences: Collection[tuple[UUID, int]]) -> int:
+    """The position of the fence log from which on all these fences (namespace, min_gen) are applied; 0 without any."""
+    with connections[FLEET_PLANE].cursor() as cursor:
+        columns = ([n for n, _ in fences], [g for _, g in fences])
+        cursor.execute(named("tenants", "operations.sql")["fences_of"], columns)
+        return int(cursor.fetchone()[0])
+
+
 class KeysOut(msgspec.Struct, frozen=True):
     """Who can still address fenced generations. `until` None: nobody has a lease of their keys."""
 
@@ -214,16 +235,40 @@ class KeysOut(msgspec.Struct, frozen=True):
     until: datetime | None
 
 
+class Fences(NamedTuple):
+    """A question about keys: fences (namespace, min_gen), and the entry of the fence log that has all of them."""
+
+    fences: Sequence[tuple[UUID, int]]
+    seq: int
+
+
 def keys_out(*, fences: Sequence[tuple[UUID, int]], seq: int, now: datetime) -> KeysOut:
     """How many gateways have not acknowledged the fences (namespace, min_gen), and when the last lease below ends."""
-    values: dict[str, Any] = {"namespaces": [n for n, _ in fences], "gens": [g for _, g in fences]}
-    values |= {"seq": seq, "now": now}
-    queries = named("tenants", "operations.sql")
+    return keys_out_each([Fences(fences, seq)], now=now)[0]
+
+
+def keys_out_each(asked: Sequence[Fences], *, now: datetime) -> list[KeysOut]:
+    """The same for several questions, in their order, in one statement."""
+    found = {at: KeysOut(gateways, until) for at, gateways, until in _asked_each("keys_out", asked, now=now)}
+    return [found.get(at, KeysOut(0, None)) for at in range(len(asked))]
+
+
+def node_leases_each(asked: Sequence[Fences]) -> list[dict[str, datetime]]:
+    """By question: node's id → when its last lease below the fences ends or ended, where it never acknowledged them."""
+    found: list[dict[str, datetime]] = [{} for _ in asked]
+    for at, node, until in _asked_each("node_leases", asked):
+        found[at][node] = until
+    return found
+
+
+def _asked_each(name: str, asked: Sequence[Fences], **more: Any) -> list[tuple[Any, ...]]:
+    rows = [(at, namespace, gen, one.seq) for at, one in enumerate(asked) for namespace, gen in one.fences]
+    if not rows:
+        return []
+    columns = dict(zip(("at", "namespaces", "gens", "seqs"), map(list, zip(*rows, strict=True)), strict=True))
     with connections[FLEET_PLANE].cursor() as cursor:
-        cursor.execute(queries["gateways_waiting"], values)
-        waiting = int(cursor.fetchone()[0])
-        cursor.execute(queries["lease_last"], values)
-        return KeysOut(waiting, cursor.fetchone()[0])
+        cursor.execute(named("tenants", "operations.sql")[name], {**columns, **more})
+        return list(cursor.fetchall())
 
 
 def epoch_leased_until(epoch: str, now: datetime) -> datetime | None:
@@ -239,14 +284,6 @@ def epoch_leased_until(epoch: str, now: datetime) -> datetime | None:
     )
     found: datetime | None = leases.aggregate(last=Max("until"))["last"]
     return found
-
-
-def node_leases(*, fences: Sequence[tuple[UUID, int]], seq: int) -> dict[str, datetime]:
-    """Node's id → when its last lease below the fences ends or ended, where it never acknowledged them."""
-    values: dict[str, Any] = {"namespaces": [n for n, _ in fences], "gens": [g for _, g in fences], "seq": seq}
-    with connections[FLEET_PLANE].cursor() as cursor:
-        cursor.execute(named("tenants", "operations.sql")["node_leases"], values)
-        return dict(cursor.fetchall())
 
 
 def leases_of(namespaces: Sequence[UUID], now: datetime) -> list[tuple[UUID, str, int, datetime]]:

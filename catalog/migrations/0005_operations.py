@@ -59,6 +59,7 @@ class Migration(migrations.Migration):
                 ("requested_by", models.CharField(max_length=100)),
                 ("requester", models.JSONField()),
                 ("reason", models.CharField(blank=True, max_length=500)),
+                ("said_at", models.DateTimeField(null=True)),
                 ("generation", models.IntegerField(default=1)),
                 ("observed_generation", models.IntegerField(default=0)),
                 (
@@ -201,13 +202,7 @@ class Migration(migrations.Migration):
                 ("receipt_hash", models.CharField(blank=True, max_length=64)),
                 ("receipt_prev", models.CharField(blank=True, max_length=64)),
                 ("receipt_event", models.BigIntegerField(null=True)),
-                ("erasure", models.SmallIntegerField(null=True)),
-                (
-                    "flags",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.CharField(max_length=32), default=list, size=None
-                    ),
-                ),
+                ("told", models.JSONField(default=dict)),
                 ("total_bytes", models.BigIntegerField(default=0)),
                 ("total_blocks", models.BigIntegerField(default=0)),
                 ("done_bytes", models.BigIntegerField(default=0)),
@@ -247,7 +242,7 @@ class Migration(migrations.Migration):
             ingest="SELECT",
         ),
         *protect(
-            "catalog_operationtarget", tenant_may="SELECT, INSERT", operator="SELECT, INSERT, UPDATE", ingest="SELECT"
+            "catalog_operationtarget", tenant_may="SELECT, INSERT", operator="SELECT, INSERT", ingest="SELECT"
         ),
         *protect(
             "catalog_step",

@@ -1,6 +1,6 @@
 import kvconsole.infra.sql
 from django.db import migrations, models
-from kvconsole.infra.sql import audited, protect, tenant_keys
+from kvconsole.infra.sql import audited, protect, script, tenant_keys
 
 
 class Migration(migrations.Migration):
@@ -50,4 +50,5 @@ class Migration(migrations.Migration):
         *protect("catalog_denywindow", tenant_may="SELECT, INSERT, DELETE", operator="SELECT, INSERT, DELETE"),
         *tenant_keys("catalog_denywindow"),
         audited("catalog_denywindow"),
+        script("catalog", "orders.sql"),
     ]

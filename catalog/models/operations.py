@@ -55,6 +55,8 @@ class Operation(models.Model):
     requester = models.JSONField()
     """Kind, id, person and roles of who asked: the actor of what follows."""
     reason = models.CharField(max_length=500, blank=True)
+    said_at = models.DateTimeField(null=True)
+    """When a session of a tenant wrote it, by the database's clock: it is not believed. Null: the fleet asked."""
     generation = models.IntegerField(default=1)
     """Of the intent: grows with each change of it."""
     observed_generation = models.IntegerField(default=0)
@@ -188,9 +190,8 @@ class Step(models.Model):
     receipt_hash = models.CharField(max_length=64, blank=True)
     receipt_prev = models.CharField(max_length=64, blank=True)
     receipt_event = models.BigIntegerField(null=True)
-    erasure = models.SmallIntegerField(null=True)
-    """The class that this copy reached (`kvcore.erasure.Erasure`)."""
-    flags = ArrayField(models.CharField(max_length=32), default=list)
+    told = models.JSONField(default=dict)
+    """What of the receipt progress and classes need (`kvcore.told`): who looks at an operation reads no receipts."""
     total_bytes = models.BigIntegerField(default=0)
     total_blocks = models.BigIntegerField(default=0)
     done_bytes = models.BigIntegerField(default=0)

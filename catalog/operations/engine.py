@@ -16,6 +16,7 @@ from audit.approvals import approval_of
 from audit.proving import is_signed
 from audit.signing import NotAnswered
 from catalog.models import Operation, Step
+from catalog.operation_believing import disbelief, plan_looked_at
 from catalog.operation_orders import (
     ENGINE,
     KIND,
@@ -37,7 +38,7 @@ from kvconsole.infra.access import plane
 from kvconsole.infra.keystore import KeyStoreUnavailable
 from kvconsole.infra.rest import Problem
 from kvconsole.infra.sql import named
-from kvcore import move_steps, plans
+from kvcore import move_steps
 from kvcore.plan_kinds import KINDS
 from kvcore.plan_state import Condition, conditions, finalizers_left
 from kvcore.plan_steps import StepWish, steps
@@ -148,8 +149,11 @@ def _ask(operation: Operation, now: datetime) -> None:
         row = plan_of(operation)
         if row is None or approval_of(KIND, str(operation.id), tenant_id=operation.tenant_id) is not None:
             return
+        if code := disbelief(operation, row, now):
+            operation_conclude(operation, "failed", now, problem=code)
+            return
         who = principal_of(operation)
-        approval_ask(operation, plans.plan_from_json(row.body), who, now)
+        approval_ask(operation, plan_looked_at(operation, row, now), who, now)
         body = {"change": "approval-asked", "generation": operation.generation, "bytes_per_second": None}
         operation_record("operation.changed", operation, who, body)
 

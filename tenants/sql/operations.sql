@@ -22,35 +22,37 @@ SELECT 0, x.tenant, x.namespace, x.digest, x.gen, %s, n.share_group
 RETURNING digest, seq,
           encode(sha256(digest || convert_to(min_gen || '/' || extract(epoch FROM at), 'UTF8')), 'hex')
 
--- name: gateways_waiting
--- Gateways that hold the key of a fenced generation and have not said that they applied the fence. Index: namespace.
-SELECT count(DISTINCT l.holder) FROM tenants_keylease l
-  JOIN unnest(%(namespaces)s::uuid[], %(gens)s::bigint[]) AS t (namespace, min_gen)
-    ON l.namespace_id = t.namespace AND l.generation < t.min_gen
- WHERE l.holder_kind = 'gateway' AND l.until > %(now)s
-   AND NOT EXISTS (SELECT FROM tenants_fenceack a
-                    WHERE a.holder_kind = 'gateway' AND a.holder = l.holder AND a.seq >= %(seq)s)
+-- name: fences_of
+-- From which entry on the log has all of these fences. Index: of namespaces.
+SELECT coalesce(max(first), 0)::bigint
+  FROM (SELECT min(e.seq) AS first
+          FROM unnest(%s::uuid[], %s::bigint[]) AS x (namespace, min_gen)
+          JOIN tenants_fenceentry e ON e.namespace_id = x.namespace AND e.min_gen >= x.min_gen
+         GROUP BY x.namespace, x.min_gen) s
 
--- name: lease_last
--- When the last lease of a fenced generation's key ends, of those who have not said that they applied the fence: who
--- applies it drops the key. Index: namespace.
-SELECT max(l.until) FROM tenants_keylease l
-  JOIN unnest(%(namespaces)s::uuid[], %(gens)s::bigint[]) AS t (namespace, min_gen)
-    ON l.namespace_id = t.namespace AND l.generation < t.min_gen
+-- name: keys_out
+-- By question: gateways that hold the key of a fenced generation and have not said that they applied the fence, and when
+-- the last lease of such a key ends of anybody who has not: who applies it drops the key. Index: namespace.
+SELECT t.at, count(DISTINCT l.holder) FILTER (WHERE l.holder_kind = 'gateway'), max(l.until)
+  FROM unnest(%(at)s::int[], %(namespaces)s::uuid[], %(gens)s::bigint[], %(seqs)s::bigint[])
+       AS t (at, namespace, min_gen, seq)
+  JOIN tenants_keylease l ON l.namespace_id = t.namespace AND l.generation < t.min_gen
  WHERE l.until > %(now)s
    AND NOT EXISTS (SELECT FROM tenants_fenceack a
-                    WHERE a.holder_kind = l.holder_kind AND a.holder = l.holder AND a.seq >= %(seq)s)
+                    WHERE a.holder_kind = l.holder_kind AND a.holder = l.holder AND a.seq >= t.seq)
+ GROUP BY t.at
 
 -- name: node_leases
--- When each node's last lease of these generations' keys ends or ended, of nodes that never said that they applied the
--- fence. Index: namespace.
-SELECT l.holder, max(l.until) FROM tenants_keylease l
-  JOIN unnest(%(namespaces)s::uuid[], %(gens)s::bigint[]) AS t (namespace, min_gen)
-    ON l.namespace_id = t.namespace AND l.generation < t.min_gen
+-- By question: when each node's last lease of these generations' keys ends or ended, of nodes that never said that they
+-- applied the fence. Index: namespace.
+SELECT t.at, l.holder, max(l.until)
+  FROM unnest(%(at)s::int[], %(namespaces)s::uuid[], %(gens)s::bigint[], %(seqs)s::bigint[])
+       AS t (at, namespace, min_gen, seq)
+  JOIN tenants_keylease l ON l.namespace_id = t.namespace AND l.generation < t.min_gen
  WHERE l.holder_kind = 'node'
    AND NOT EXISTS (SELECT FROM tenants_fenceack a
-                    WHERE a.holder_kind = 'node' AND a.holder = l.holder AND a.seq >= %(seq)s)
- GROUP BY l.holder
+                    WHERE a.holder_kind = 'node' AND a.holder = l.holder AND a.seq >= t.seq)
+ GROUP BY t.at, l.holder
 
 -- name: fence_acks
 -- How far each node is.

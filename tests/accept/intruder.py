@@ -19,10 +19,13 @@ from kvconsole.infra.sql import PLATFORM
 from kvcore.leaf import body_hash
 from kvcore.messages import PROTOCOL
 from kvcore.proofs import inclusion
+from tests.audit.beside import ROW, TARGET
+from tests.audit.beside import values as beside
 from tests.audit.loglab import INSERT
 from tests.running import Console
 
 NODE = "019a0000-0000-7000-8000-00000000000a"
+ORDER = 0x0501
 LEAF = "SELECT idx, data FROM audit_leaf WHERE event = (SELECT id FROM audit_event WHERE event_id = %s)"
 
 
@@ -112,16 +115,26 @@ class Intruder:
         return code
 
     def plant(
-        self, body: bytes, *, event_type: int, role: str = "operator", actor: bytes = bytes(16), **more: Any
-    ) -> str:
-        """An event written past all services: its id. `more`: further columns."""
+        self, body: bytes, *, event_type: int, role: str = "operator", actor: bytes = bytes(16), row: bool = True,
+        **more: Any,
+    ) -> str:  # fmt: skip
+        """An event written past all services: its id. `more`: further columns. An order with the row that it needs."""
         event, told = str(uuid.uuid4()), json.loads(body)["object"]
         columns = "".join(f", {name}" for name in more)
         values = (event, event_type, PLATFORM, bytes(16), actor, 1, 0, body, body_hash(body), bytes(32), told["kind"],
                   told["id"], "", *more.values())  # fmt: skip
-        with self.connect(role) as c:
+        with self.connect(role) as c, c.transaction():
+            if event_type == ORDER and role == "operator" and row:
+                self.beside(c, json.loads(body)["data"])
             c.execute(f"{INSERT[:-1]}{columns}) VALUES ({', '.join(['%s'] * len(values))})", values)
         return event
+
+    def beside(self, c: psycopg.Connection, data: dict[str, Any]) -> None:
+        """The operation of an order, and what it reaches, as who has the console's login can write them."""
+        plan = bytes.fromhex(data["plan_hash"])
+        c.execute(ROW, beside(data["operation"], risk=data["risk"], approval=data["approval"], plan=plan))
+        for _ in range(data.get("targets") or 0):
+            c.execute(TARGET, (PLATFORM, data["operation"]))
 
 
 def command(order_hash: str) -> dict[str, Any]:

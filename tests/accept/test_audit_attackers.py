@@ -37,13 +37,17 @@ ORDER, DECISION = 0x0501, 0x0230
 MAKE = """
 import json, uuid
 from datetime import UTC, datetime, timedelta
-from django.db import transaction
+from django.db import connection, transaction
 from audit.models import Approval
 from audit.services import APPROVAL, record
 from kvconsole.infra.sql import PLATFORM
+from tests.audit.beside import ROW, values
 from kvconsole.infra.access import Principal, system
 person = lambda n: Principal(kind="user", id=str(uuid.UUID(int=n)), roles=frozenset({"destructive-operator"}))
-def order(actor, risk, approval=None, seconds=3600, operation="op-1"):
+def order(actor, risk, approval=None, seconds=3600, operation=None):
+    operation = operation or str(uuid.uuid4())
+    with connection.cursor() as cursor:
+        cursor.execute(ROW, values(operation, risk=risk, approval=approval))
     return record(event_type="order.approved", outcome="success", actor=actor, tenant_id=None,
         object_kind="operation", object_id=operation, body=dict(operation=operation, kinds=["purge"], nodes=[NODE],
         plan_hash=bytes(32), selector_hash=bytes(32), risk=risk, approval=approval,
@@ -58,11 +62,11 @@ def decide(actor, approval, operation, decision="approved"):
         object_kind="approval", object_id=approval, flags=APPROVAL,
         body=dict(kind="operation", object=operation, decision=decision, risk="R3", reason=""))
 a, b, c = (str(uuid.uuid4()) for _ in range(3))
-one, two, three = (f"op-{uuid.uuid4()}" for _ in range(3))
+one, two, three = (str(uuid.uuid4()) for _ in range(3))
 with transaction.atomic():
     made = dict(decided=decide(person(9), a, one), order=order(person(8), "R3", a, operation=one),
                 own=decide(person(8), b, two), of_own=order(person(8), "R3", b, operation=two),
-                denied=decide(person(9), c, three, "denied"), bare=order(person(8), "R3", operation=one),
+                denied=decide(person(9), c, three, "denied"),
                 small=order(system("worker"), "R1"), brief=order(system("worker"), "R1", seconds=SECONDS))
 print(json.dumps({name: str(event.event_id) for name, event in made.items()}))
 """
@@ -158,7 +162,6 @@ def _with_anothers_order(intruder: Intruder, events: dict[str, str]) -> int:
     assert intruder.follow(events["order"], events["denied"]) == "approval-of-another-order"
     assert intruder.follow(events["of_own"], events["own"]) == "approval-own"
     assert intruder.follow(events["order"], events["own"]) == "approval-of-another-order"
-    assert intruder.follow(events["bare"], events["decided"]) == "approval-of-another-order"
     for order, decision in itertools.product(("decided", "own", "denied"), events.values()):
         assert intruder.follow(events[order], decision) == "order-of-another-type"
     return intruder.refused.total() - before
@@ -208,33 +211,33 @@ def _false_orders(trail: Trail, intruder: Intruder) -> int:
     Of which producer an event is, at what time and place: that the database says, and not who writes it.
     """
     risk = {"risk": "R3", "approval": making.APPROVAL, "nodes": [NODE], "not_after": "2199-01-01T00:00:00Z"}
-    large, small = (rfc8785.dumps(making.order_body(**one)) for one in (risk, risk | {"risk": "R0", "approval": None}))
+
+    def order(**data: Any) -> bytes:
+        said = {**risk, "risk": "R0", "approval": None, "operation": str(uuid.uuid4()), **data}
+        return rfc8785.dumps(making.order_body(**said))
+
     for column, value in (("producer_id", 99), ("time_us", int(time.time() * 1e6)), ("id", 7)):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            intruder.plant(small, event_type=ORDER, **{column: value})
-    decision = rfc8785.dumps(making.decision_body())
-    for body, kind in ((large, ORDER), (decision, DECISION)):
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):  # no row says so
+            intruder.plant(order(), event_type=ORDER, **{column: value})
+    decision, bare = rfc8785.dumps(making.decision_body()), order(**risk | {"approval": None})
+    for body, kind in ((order(**risk), ORDER), (bare, ORDER), (decision, DECISION)):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):  # no row says so, and none may
             intruder.plant(body, event_type=kind, actor=making.DECIDER)
-    low = risk | {"risk": "R0", "approval": None}
-    keys = rfc8785.dumps(making.order_body(kinds=["sanitise"], **low))
-    named = rfc8785.dumps(making.order_body(kinds=["erase"], **low | making.bound()))
-    wide = rfc8785.dumps(making.order_body(kinds=["erase"], **low))
-    bare = rfc8785.dumps(making.order_body(**risk | {"approval": None}))
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):  # nobody asked for such an operation
+        intruder.plant(order(), event_type=ORDER, row=False)
+    named = str(uuid.uuid4())
     planted = {
-        "keys": intruder.plant(keys, event_type=ORDER),
-        "named": intruder.plant(named, event_type=ORDER),
-        "wide": intruder.plant(wide, event_type=ORDER),
-        "small": intruder.plant(small, event_type=ORDER),
-        "bare": intruder.plant(bare, event_type=ORDER, actor=making.ASKER),
+        "keys": intruder.plant(order(kinds=["sanitise"]), event_type=ORDER),
+        "named": intruder.plant(order(kinds=["erase"], operation=named, **making.bound()), event_type=ORDER),
+        "wide": intruder.plant(order(kinds=["erase"]), event_type=ORDER),
+        "small": intruder.plant(order(), event_type=ORDER),
     }
     trail.signed()
-    assert intruder.follow(planted["bare"]) == "approval-missing"
     assert intruder.follow(planted["keys"], kind="sanitise") == "approval-missing", (
         "its own word for its risk is not enough"
     )
     assert intruder.follow(planted["wide"], kind="erase", args=making.reach()) == "order-without-targets"
-    other = making.reach((making.EraseTarget(ns="ff" * 32, gen_upto="2"),))
+    other = making.reach((making.EraseTarget(ns="ff" * 32, gen_upto="2"),), operation=named)
     assert intruder.follow(planted["named"], kind="erase", args=other) == "order-of-other-targets"
     assert intruder.follow(planted["small"]) == ""
     seen = {event["id"]: event for event in trail.events(action="order.approved")}

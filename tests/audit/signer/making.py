@@ -89,7 +89,7 @@ def order_body(**data):
         "data": {"operation": OPERATION, "kinds": ["purge"], "nodes": [NODE], "plan_hash": "ab" * 32,
                  "selector_hash": "cd" * 32, "risk": "R2", "approval": None, "not_after": "2026-05-28T21:00:00Z",
                  **data},
-        "object": {"id": OPERATION, "kind": "operation"},
+        "object": {"id": data.get("operation", OPERATION), "kind": "operation"},
         "outcome": outcome,
         "request_id": "r",
     }  # fmt: skip

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, connection, transaction
 
 from audit import signing
 from audit.models import Approval
@@ -17,19 +17,26 @@ from kvconsole.infra.access import Principal, system
 from kvcore.leaf import body_hash
 from kvcore.messages import PROTOCOL, Command, Signed
 from kvcore.proofs import inclusion
+from tests.audit.beside import ROW, operation_id, values
 from tests.audit.loglab import INSERT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NODE, ASKER, DECIDER = (str(uuid.UUID(int=n)) for n in (7, 8, 9))
 NOW = datetime(2026, 9, 1, 12, tzinfo=UTC)
+OP = operation_id("1")
 
 
 def person(number):
     return Principal(kind="user", id=number, roles=frozenset({"approver", "destructive-operator"}))
 
 
-def ordered(*, actor, operation="op-1", approval=None, risk="R3", nodes=(NODE,), plan=bytes(32)):
-    with transaction.atomic():
+def ordered(*, actor, operation=None, approval=None, risk="R3", nodes=(NODE,), plan=bytes(32), row=None):
+    """`row`: what the row says otherwise than the order; False = there is none."""
+    operation = operation or str(uuid.uuid4())
+    with transaction.atomic(), connection.cursor() as cursor:
+        if row is not False:
+            said = {"risk": risk, "approval": approval, "plan": plan} | (row or {})
+            cursor.execute(ROW, values(operation, **said))
         return record(
             event_type="order.approved", outcome="success", actor=actor, tenant_id=None, object_kind="operation",
             object_id=operation, body={
@@ -40,7 +47,7 @@ def ordered(*, actor, operation="op-1", approval=None, risk="R3", nodes=(NODE,),
         )  # fmt: skip
 
 
-def asked(approval, *, by=ASKER, operation="op-1", risk="R3", what=None):
+def asked(approval, *, by=ASKER, operation=OP, risk="R3", what=None):
     """Somebody asks; the row of what waits."""
     with transaction.atomic():
         Approval.objects.create(
@@ -60,7 +67,7 @@ def noted():
            body={"note": "asked"})  # fmt: skip
 
 
-def decided(*, actor, approval, operation="op-1", decision="approved", risk="R3"):
+def decided(*, actor, approval, operation=OP, decision="approved", risk="R3"):
     """The event alone: the caller sees to the row."""
     return record(
         event_type="approval.decided", outcome="success", actor=actor, tenant_id=None, object_kind="approval",
@@ -69,7 +76,7 @@ def decided(*, actor, approval, operation="op-1", decision="approved", risk="R3"
     )  # fmt: skip
 
 
-def decision(approval, *, actor=None, by=DECIDER, decision="approved", operation="op-1"):
+def decision(approval, *, actor=None, by=DECIDER, decision="approved", operation=OP):
     """Asked for and decided as it is done: row and event together."""
     asked(approval, operation=operation)
     with transaction.atomic():
@@ -98,15 +105,15 @@ def purge(order, size, approval=None, **fields):
 def test_what_two_persons_recorded_is_signed_and_nothing_else(sealed):
     one, other, own, no = (str(uuid.uuid4()) for _ in range(4))
     yes = decision(one)
-    order = ordered(actor=person(ASKER), approval=one)
-    agreed = decision(other, operation="op-1#2")
-    of_worker = ordered(actor=system("worker"), approval=other, operation="op-1#2")
+    order = ordered(actor=person(ASKER), operation=OP, approval=one)
+    agreed = decision(other, operation=operation_id("2"))
+    of_worker = ordered(actor=system("worker"), approval=other, operation=operation_id("2"))
     by_itself = decision(
-        own, actor=person(ASKER), operation="op-1#3"
+        own, actor=person(ASKER), operation=operation_id("3")
     )  # the row says another person, the event does not
-    of_itself = ordered(actor=person(ASKER), approval=own, operation="op-1#3")
+    of_itself = ordered(actor=person(ASKER), approval=own, operation=operation_id("3"))
     small = ordered(actor=system("worker"), risk="R1")
-    denied = decision(no, decision="denied", operation="op-1#4")
+    denied = decision(no, decision="denied", operation=operation_id("4"))
     size = sealed()
     assert isinstance(purge(order, size, yes), Signed)
     assert isinstance(purge(small, size), Signed)
@@ -149,7 +156,7 @@ def test_no_decision_is_recorded_but_with_its_row_in_the_same_transaction():
     refused("not-decided", decided, actor=person(DECIDER), approval=one)
     with transaction.atomic():
         settled(one, decision="denied")
-        for wrong in ({}, {"decision": "denied", "operation": "op-2"}, {"decision": "denied", "risk": "R1"},
+        for wrong in ({}, {"decision": "denied", "operation": operation_id("5")}, {"decision": "denied", "risk": "R1"},
                       {"decision": "denied", "approval": str(uuid.uuid4())}):  # fmt: skip
             refused("not-decided", decided, **{"actor": person(DECIDER), "approval": one, **wrong})
         decided(actor=person(DECIDER), approval=one, decision="denied")
@@ -159,18 +166,64 @@ def test_no_decision_is_recorded_but_with_its_row_in_the_same_transaction():
 def test_an_order_goes_by_one_approval_of_its_own_and_an_approval_serves_one_order():
     one, plan = str(uuid.uuid4()), bytes(31) + b"\1"
     asked(one, what={"plan_hash": plan.hex()})
-    order = {"actor": person(ASKER), "approval": one, "plan": plan}
+    order = {"actor": person(ASKER), "operation": OP, "approval": one, "plan": plan}
     refused("not-approved", ordered, **order)
     with transaction.atomic():
         settled(one)
         decided(actor=person(DECIDER), approval=one)
-    for wrong in ({"operation": "op-2"}, {"risk": "R2"}, {"plan": bytes(32)}, {"approval": str(uuid.uuid4())}):
+    for wrong in (
+        {"operation": operation_id("5")},
+        {"risk": "R2"},
+        {"plan": bytes(32)},
+        {"approval": str(uuid.uuid4())},
+    ):
         refused("not-approved", ordered, **order | wrong)
     ordered(**order)
-    refused("not-approved", ordered, **order)
+    refused("not-approved", ordered, **order, row=False)
     denied = str(uuid.uuid4())
-    decision(denied, decision="denied", operation="op-3")
-    refused("not-approved", ordered, actor=person(ASKER), approval=denied, operation="op-3")
+    decision(denied, decision="denied", operation=operation_id("6"))
+    refused("not-approved", ordered, actor=person(ASKER), approval=denied, operation=operation_id("6"))
+
+
+def test_no_order_is_recorded_but_beside_its_operation_and_of_each_there_is_one():
+    """As who has the console's login would write one for an operation that nobody asked for, or another one."""
+    worker = system("worker")
+    refused("not-asked", ordered, actor=worker, risk="R1", row=False)
+    refused("not-asked", ordered, actor=worker, risk="R1", operation="op-1", row=False)
+    for wrong in ({"risk": "R2"}, {"plan": bytes(31) + b"\1"}, {"approval": str(uuid.uuid4())}):
+        refused("not-asked", ordered, actor=worker, risk="R1", row=wrong)
+    one = str(uuid.uuid4())
+    event = ordered(actor=worker, risk="R1", operation=one)
+    refused("not-asked", ordered, actor=worker, risk="R1", operation=one, row=False)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT order_event, order_hash FROM catalog_operation WHERE id = %s", (one,))
+        number, body = cursor.fetchone()
+    assert (number, bytes(body)) == (event.id, bytes(event.body_hash))
+
+
+def test_what_was_ordered_stays_what_it_was():
+    one = str(uuid.uuid4())
+    ordered(actor=system("worker"), risk="R1", operation=one)
+    for change in ("order_event = NULL", "order_event = 7", "risk = 'R0'", "plan_hash = '\\x00'", "deadline = now()",
+                   "selector = '{\"tenant\": \"x\"}'", "needs_approval = true", "approval = gen_random_uuid()",
+                   "not_after = now() + interval '1 year'", "requested_by = 'user:y'", "fence_seq = 9"):  # fmt: skip
+        refused(None, changed, operation=one, change=change)
+    refused(None, target, operation=one)
+    refused(None, target, operation=str(uuid.uuid4()))
+
+
+def changed(operation, change):
+    with connection.cursor() as cursor:
+        cursor.execute(f"UPDATE catalog_operation SET {change} WHERE id = %s", (operation,))
+
+
+def target(operation):
+    noted()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO catalog_operationtarget (tenant_id, operation, digest, min_gen, fence_seq, part, keys_hash,"
+            " key_count, below) VALUES (%s, %s, %s, 2, 1, 0, '', 0, false)", (sql.PLATFORM, operation, bytes(32)),
+        )  # fmt: skip
 
 
 def test_an_approval_begins_open_and_is_decided_once():

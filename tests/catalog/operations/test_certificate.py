@@ -36,7 +36,7 @@ def test_the_verifier_agrees_and_finds_its_order_in_the_log(world, tmp_path):
     world.acknowledged()
     world.go_on(operation, rounds=2)
     first.mood = "well"
-    type(operation).objects.filter(id=operation.id).update(deadline="2026-01-01T00:00:00Z", order_event=None)
+    world.ordered_anew(operation)
     assert world.go_on(operation, rounds=8).startswith("completed")
     found = verdict(tmp_path / "certificate.json", operation)
     assert (found["verdict"], found["problems"], found["reasons"]) == ("valid", [], [])

@@ -176,8 +176,7 @@ def test_leased_blocks_are_waited_for_and_then_taken(world, two):
     world.acknowledged()
     assert world.go_on(operation, rounds=2) != "completed"
     assert facts(operation)["Erased"] == ("false", "leased")
-    late = datetime.now(UTC) - timedelta(seconds=1)
-    Operation.objects.filter(id=operation.id).update(deadline=late, order_event=None)  # ordered anew, as of then
+    world.ordered_anew(operation)
     assert world.go_on(operation, rounds=8) == "completed", certificate_of_operation(operation.id).flags
     assert any(c.args["force"] for c in first.orders)
 
