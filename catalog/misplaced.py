@@ -18,7 +18,7 @@ from kvconsole.infra.statements import fetch
 from kvcore.plans import Options, PlanInput, Requester, Selector, Target
 from kvcore.residency import BUILT_IN
 from tenants.erasing import namespaces_selected
-from tenants.placing import TenantPlace, namespace_places, tenants_placed
+from tenants.placing import TenantPlace, groups_namespaces, namespace_places, owners_ruled, tenants_placed
 
 KIND = "residency"
 
@@ -34,9 +34,11 @@ class Lies(NamedTuple):
 
 
 def tenants_ruled() -> dict[UUID, TenantPlace]:
-    """Tenants of which something may not be everywhere."""
+    """Tenants of which something may not be everywhere, also of their share groups, for the sake of its members."""
     ruled = set(ClassRule.objects.values_list("tenant_id", flat=True).distinct())
-    return tenants_placed(classes=list(BUILT_IN), also=ruled)
+    found = tenants_placed(classes=list(BUILT_IN), also=ruled)
+    owners = owners_ruled(found) - found.keys()
+    return found | (tenants_placed(classes=list(BUILT_IN), also=owners) if owners else {})
 
 
 def decided(tenants: dict[UUID, TenantPlace]) -> str:
@@ -70,9 +72,11 @@ def misplaced(tenants: list[UUID]) -> dict[UUID, dict[bytes, list[Lies]]]:
 
 def _lying(tenants: list[UUID]) -> list[Lies]:
     at = {place.owner: place for place in owners.places()}
-    rows = fetch(named("catalog", "rules.sql")["held_where"], (tenants,), using=FLEET_PLANE) if tenants else ()
+    queries, shared = named("catalog", "rules.sql"), groups_namespaces(tenants) if tenants else {}
+    rows = fetch(queries["held_where"], (tenants,), using=FLEET_PLANE) if tenants else []
+    groups = fetch(queries["shared_where"], (list(shared),), using=FLEET_PLANE) if shared else []
     found = []
-    for tenant, namespace, digest, node, name, rank, tier, blocks in rows:
+    for tenant, namespace, digest, node, name, rank, tier, blocks in [*rows, *((shared[g[0]], *g) for g in groups)]:
         place = at.get(owners.place_number(str(node), name, rank, tier))
         if place is not None:
             found.append(Lies(tenant, namespace, bytes(digest), place, blocks))
@@ -82,8 +86,8 @@ def _lying(tenants: list[UUID]) -> list[Lies]:
 def residency_input(*, selector: Selector, options: Options, requester: Requester) -> PlanInput:
     """What of the tenant lies in these places and may not be in any of them."""
     wanted = set(options.places)
-    rows = namespaces_selected(tenant=selector.tenant, shared=False)
-    found = misplaced([rows[0].tenant_id]).get(rows[0].tenant_id, {}) if rows else {}
+    rows = namespaces_selected(tenant=selector.tenant)
+    found = misplaced([rows[0].owner]).get(rows[0].owner, {}) if rows else {}
     believed = owners.held([(row.digest, upto(row)) for row in rows if row.digest in found])
     targets = []
     for row in rows:
@@ -94,7 +98,8 @@ def residency_input(*, selector: Selector, options: Options, requester: Requeste
             targets.append(
                 Target(
                     ns=row.digest.hex(), gen_upto=str(upto(row)), tenant=row.tenant, namespace=str(row.id),
-                    label=row.label, data_class=row.data_class, cells=tuple(cells),
+                    label=row.label, data_class=row.data_class, shared_with=row.members,
+                    share_group=str(row.share_group or ""), cells=tuple(cells),
                 )
             )  # fmt: skip
     return PlanInput(

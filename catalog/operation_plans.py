@@ -207,15 +207,20 @@ def _holds(rows: Sequence[Erasable]) -> list[Blocker]:
 
 def holds_on(namespaces: set[UUID]) -> list[tuple[Hold, set[UUID]]]:
     """Legal holds in force on any of these namespaces, also on those that came after it was placed, with which."""
+    every = holds_in_force() if namespaces else []
+    return [(hold, covered & namespaces) for hold, covered in every if covered & namespaces]
+
+
+def holds_in_force() -> list[tuple[Hold, set[UUID]]]:
+    """All legal holds in force, with the namespaces that each covers now."""
     found = []
-    for hold in Hold.objects.filter(state__in=("active", "releasing")) if namespaces else ():
+    for hold in Hold.objects.filter(state__in=("active", "releasing")):
         selector = msgspec.convert(hold.selector, Selector)
         try:
             covered = set(hold.namespaces) | {row.id for row in namespaces_of(selector)}
         except Problem:  # what it named is gone by name, not by what was there then
             covered = set(hold.namespaces)
-        if covered & namespaces:
-            found.append((hold, covered & namespaces))
+        found.append((hold, covered))
     return found
 
 
@@ -223,5 +228,5 @@ def tenant_of(rows: Sequence[Erasable], actor: Principal) -> UUID:
     """Whose matter it is: the tenant's where all of it is of one, else the platform's."""
     if actor.tenant_id:
         return actor.tenant_id
-    whose = {row.tenant_id for row in rows}
+    whose = {row.owner for row in rows}
     return whose.pop() if len(whose) == 1 else PLATFORM

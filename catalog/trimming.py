@@ -9,6 +9,8 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
+from django.db.models import Q
+
 from catalog import operation_owners as owners
 from catalog.index.facts import unpack
 from catalog.models import Pin
@@ -20,6 +22,7 @@ from kvcore.plans import Options, PlanInput, Requester, Selector, Target
 from kvcore.targets import KEY, keys_hash, packed
 from kvcore.trimming import Cut, Lot, trim
 from tenants.erasing import Erasable, namespaces_selected
+from tenants.placing import groups_namespaces
 
 KIND = "quota_trim"
 SEGMENTS = 4096
@@ -36,13 +39,18 @@ class Over(NamedTuple):
 
 
 def tenants_over() -> list[Over]:
-    """Tenants that hold more of their own on a tier than their quota allows, exactly as of the writer's last commit."""
-    return [Over(*row) for row in fetch(named("catalog", "rules.sql")["over_quota"], using=FLEET_PLANE)]
+    """Tenants that hold more on a tier than their quota allows, exactly as of the writer's last commit.
+
+    What share groups hold is their owner's, as nodes count it too.
+    """
+    shared = groups_namespaces()
+    columns = (list(shared), list(shared.values()))
+    return [Over(*row) for row in fetch(named("catalog", "rules.sql")["over_quota"], columns, using=FLEET_PLANE)]
 
 
 def trim_input(*, selector: Selector, options: Options, requester: Requester, now: datetime) -> PlanInput:
     """What of the tenant leaves the tier, as far as it is over its quota now: what is missed least."""
-    rows = {row.digest: row for row in namespaces_selected(tenant=selector.tenant, shared=False)}
+    rows = {row.digest: row for row in namespaces_selected(tenant=selector.tenant)}
     over = [one for one in tenants_over() if one.tier == options.tier and _is(one.tenant, rows.values())]
     at = [place for place in owners.places() if place.tier == options.tier and not place.retired]
     targets: list[Target] = []
@@ -61,7 +69,7 @@ def trim_input(*, selector: Selector, options: Options, requester: Requester, no
 
 
 def _is(tenant: UUID, rows: Collection[Erasable]) -> bool:
-    return any(row.tenant_id == tenant for row in rows)
+    return any(row.owner == tenant for row in rows)
 
 
 def _cuts(over: Over, rows: dict[bytes, Erasable], now: datetime) -> list[Cut]:
@@ -71,11 +79,13 @@ def _cuts(over: Over, rows: dict[bytes, Erasable], now: datetime) -> list[Cut]:
             block_bytes=block, warm_at=warm.timestamp() if warm else now.timestamp(),
         )
         for digest, blocks, size, block, warm in fetch(
-            named("catalog", "rules.sql")["warmth"], (over.tier, over.tenant), using=FLEET_PLANE
+            named("catalog", "rules.sql")["warmth"],
+            (over.tier, over.tenant, [row.id for row in rows.values() if row.share_group]),
+            using=FLEET_PLANE,
         )
         if bytes(digest) in rows
     ]  # fmt: skip
-    whole, keys = _pinned(over.tenant, now)
+    whole, keys = _pinned(over.tenant, [row.digest for row in rows.values() if row.share_group], now)
     held = {ns for _, some in holds_on({row.id for row in rows.values()}) for ns in some}
     spared = whole | {row.digest.hex() for row in rows.values() if row.id in held}
     return trim(
@@ -83,11 +93,11 @@ def _cuts(over: Over, rows: dict[bytes, Erasable], now: datetime) -> list[Cut]:
     )
 
 
-def _pinned(tenant: UUID, now: datetime) -> tuple[set[str], dict[str, set[bytes]]]:
-    """Namespaces that are pinned as a whole, and keys of others that are."""
+def _pinned(tenant: UUID, shared: list[bytes], now: datetime) -> tuple[set[str], dict[str, set[bytes]]]:
+    """Namespaces that are pinned as a whole, and keys of others that are; shared ones by any member."""
     whole: set[str] = set()
     keys: dict[str, set[bytes]] = {}
-    for pin in Pin.objects.using(FLEET_PLANE).filter(tenant_id=tenant, until__gt=now):
+    for pin in Pin.objects.using(FLEET_PLANE).filter(Q(tenant_id=tenant) | Q(digest__in=shared), until__gt=now):
         ns = bytes(pin.digest).hex()
         if pin.keys is None:
             whole.add(ns)
@@ -114,6 +124,7 @@ def _target(row: Erasable, cut: Cut, cells: tuple[object, ...]) -> Target:
     keys = None if cut.keys is None else packed(cut.keys)
     return Target(
         ns=row.digest.hex(), gen_upto=str(upto(row)), tenant=row.tenant, namespace=str(row.id), label=row.label,
-        data_class=row.data_class, keys=None if keys is None else keys_hash(keys),
+        data_class=row.data_class, shared_with=row.members, share_group=str(row.share_group or ""),
+        keys=None if keys is None else keys_hash(keys),
         key_count=len(cut.keys or ()), packed=keys or b"", cells=cells,  # type: ignore[arg-type]
     )  # fmt: skip

@@ -13,6 +13,7 @@ import msgspec
 import rfc8785
 from msgspec.structs import replace
 
+from kvcore.plan_kinds import KINDS
 from kvcore.risk import WIDTHS, Stakes, risk
 
 PLAN_SECONDS = 900.0
@@ -301,6 +302,7 @@ def _stakes(asked: PlanInput, targets: tuple[Target, ...], cells: tuple[Cell, ..
         restricted=any(target.data_class in asked.restricted for target in targets),
         crypto_erase=asked.options.crypto_erase,
         pins_overridden=asked.options.override_pins and bool(pinned),
+        lives_on=asked.kind in KINDS and not KINDS[asked.kind].fences,
     )
 
 

@@ -30,6 +30,8 @@ class Stakes(msgspec.Struct, frozen=True, kw_only=True):
 
     `own`: of the requester's own tenant. `shared`: namespaces of a share group go, which others read. `rule`: a rule
     asks for it, which a person set: how much of its tenant's own data goes, and of which class, was decided then.
+    `lives_on`: blocks only leave places, and everybody may go on with the namespaces; of a rule that is no matter of
+    other tenants either, as they agreed to the rules and to the owner's quota when they joined.
     """
 
     width: str
@@ -42,6 +44,7 @@ class Stakes(msgspec.Struct, frozen=True, kw_only=True):
     crypto_erase: bool
     pins_overridden: bool
     rule: bool = False
+    lives_on: bool = False
 
 
 WIDTHS = ("session", "prefix", "subject", "label", "namespace", "older_than", "class", "epoch", "tenant", "")
@@ -54,8 +57,8 @@ def risk(stakes: Stakes) -> tuple[Risk, tuple[str, ...]]:
     """The risk, and the codes of everything that holds and earns more than R0, the gravest first."""
     s = stakes
     told: tuple[tuple[Risk, str, bool], ...] = (
-        (Risk.R3, "several-tenants", s.tenants > 1),
-        (Risk.R3, "shared", s.shared),
+        (Risk.R2 if s.rule and s.lives_on else Risk.R3, "several-tenants", s.tenants > 1),
+        (Risk.R2 if s.rule and s.lives_on else Risk.R3, "shared", s.shared),
         (Risk.R2 if s.rule else Risk.R3, "restricted", s.restricted),
         (Risk.R3, "crypto-erase", s.crypto_erase),
         (Risk.R2 if s.rule else Risk.R3, "tier-part-20", s.part > 0.2),

@@ -113,6 +113,28 @@ def group_namespaces(owner: UUID) -> list[UUID]:
     return list(Namespace.objects.filter(share_group__in=groups).values_list("id", flat=True))
 
 
+def groups_namespaces(owners: Collection[UUID] | None = None) -> dict[UUID, UUID]:
+    """Namespace's id → owner of its share group, of these owners or of all, also of groups that are over."""
+    groups = ShareGroup.objects.all() if owners is None else ShareGroup.objects.filter(tenant_id__in=list(owners))
+    whose = dict(groups.values_list("id", "tenant_id"))
+    rows = Namespace.objects.filter(share_group__in=list(whose)).values_list("id", "share_group")
+    return {id_: whose[group] for id_, group in rows if group}
+
+
+def groups_owned(owners: Collection[UUID]) -> dict[UUID, tuple[str, ...]]:
+    """Owner → ids of its share groups, also of those that are over."""
+    found: dict[UUID, tuple[str, ...]] = {}
+    for owner, group in ShareGroup.objects.filter(tenant_id__in=list(owners)).values_list("tenant_id", "id"):
+        found[owner] = (*found.get(owner, ()), str(group))
+    return found
+
+
+def owners_ruled(members: Collection[UUID]) -> set[UUID]:
+    """Owners of the share groups that have a residency, or one of these members."""
+    joined = ShareMember.objects.filter(tenant_id__in=list(members)).values("group")
+    return set(ShareGroup.objects.filter(~Q(residency="") | Q(id__in=joined)).values_list("tenant_id", flat=True))
+
+
 def has_namespaces(tenant: UUID) -> bool:
     """Whether anything of the tenant, or of a share group of its own, could ever be cached."""
     return Namespace.objects.filter(tenant_id=tenant).exists() or bool(group_namespaces(tenant))

@@ -11,6 +11,7 @@ from uuid import UUID
 from catalog.models import Operation
 from catalog.rules.opening import QUOTA, Matter, rule_open
 from catalog.trimming import KIND, tenants_over
+from tenants.placing import groups_owned
 from tenants.selectors import tenant_slugs
 
 PATIENCE = timedelta(seconds=20)
@@ -33,12 +34,13 @@ def quota_due(*, now: datetime) -> list[Operation]:
         for gone in _since.keys() - {(one.tenant, one.tier) for one in over}:
             del _since[gone]
         late = [one for one in over if now - _since.setdefault((one.tenant, one.tier), now) >= PATIENCE]
-    slugs = tenant_slugs({one.tenant for one in late})
+    slugs, groups = tenant_slugs({one.tenant for one in late}), groups_owned({one.tenant for one in late})
     found = [
         rule_open(
             Matter(
                 trigger=QUOTA, about=f"tier/{one.tier}", kind=KIND, tenant=one.tenant,
-                selector={"tenant": slugs[one.tenant]}, options={"tier": one.tier},
+                selector={"tenant": slugs[one.tenant]},
+                options={"tier": one.tier, "share_groups": groups.get(one.tenant, ())},
                 reason=f"{one.bytes - one.limit} bytes over its limit",
             ),
             now=now,

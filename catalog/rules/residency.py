@@ -12,6 +12,7 @@ from uuid import UUID
 from catalog.misplaced import KIND, decided, misplaced, tenants_ruled
 from catalog.models import Operation
 from catalog.rules.opening import RESIDENCY, Matter, rule_open
+from tenants.placing import groups_owned
 
 EVERY = timedelta(seconds=15)
 """What came to where it may not be is found within that; what was decided anew is looked at at once."""
@@ -43,11 +44,13 @@ def residency_due(*, now: datetime) -> list[Operation]:
     for tenant, wrong in misplaced(list(tenants)).items():
         for lies in wrong.values():
             by_places[tenant, frozenset(one.place.owner for one in lies)] = None
+    groups = groups_owned({tenant for tenant, _ in by_places})
     found = [
         rule_open(
             Matter(
                 trigger=RESIDENCY, about=f"places/{_named(wrong)}", kind=KIND, tenant=tenant,
-                selector={"tenant": tenants[tenant].slug}, options={"places": sorted(wrong)},
+                selector={"tenant": tenants[tenant].slug},
+                options={"places": sorted(wrong), "share_groups": groups.get(tenant, ())},
                 reason="it may not be there any more",
             ),
             now=now,

@@ -12,6 +12,7 @@ from tests.catalog.operations.conftest import sealed as sealed
 from tests.catalog.operations.conftest import world as world
 from tests.catalog.operations.world import person
 from tests.tenants.making import a_namespace, a_tenant
+from tests.tenants.services.test_share_group import a_group
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
 
@@ -42,3 +43,23 @@ def test_what_may_not_be_there_any_more_leaves_those_places_only(world):
     namespace.refresh_from_db()
     assert namespace.min_gen == 1
     assert residency_due(now=now() + timedelta(hours=1)) == []
+
+
+def test_what_a_share_group_holds_leaves_places_where_a_member_may_not_have_it(world):
+    """The members must stay in one region; the namespace lives on, so no second person is asked."""
+    residency.forget()
+    owner, member = a_tenant(residency="eu"), a_tenant(residency="eu")
+    group = a_group(owner, member)
+    shared = a_namespace(owner, world.model, share_group=group.name)
+    here, there = world.node("n1"), world.node("n2")
+    world.cx.execute("UPDATE catalog_node SET region = 'us' WHERE id = %s", (there.sim.node,))
+    world.hold(here, shared, 1, 2)
+    world.hold(there, shared, 1)
+    (operation,) = residency_due(now=now())
+    assert residency_due(now=now() + timedelta(minutes=1)) == []
+    assert (operation.tenant_id, operation.kind, operation.needs_approval) == (owner.id, "residency", False)
+    assert world.go_on(operation) == "completed"
+    assert ({c.kind for c in there.orders}, here.orders) == ({"erase", "verify"}, [])
+    assert world.left(shared) == 2
+    shared.refresh_from_db()
+    assert shared.min_gen == 1

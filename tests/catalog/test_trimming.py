@@ -15,6 +15,7 @@ from tests.catalog.ingest.rig import BYTES, TOKENS
 from tests.catalog.operations.conftest import sealed as sealed
 from tests.catalog.operations.conftest import world as world
 from tests.tenants.making import a_namespace, a_tenant
+from tests.tenants.services.test_share_group import a_group
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
 
@@ -61,3 +62,29 @@ def test_a_tenant_that_stays_over_its_quota_is_trimmed_of_what_is_coldest(world)
     assert [(t["ns"], t["count"]) for t in order.args["targets"]] == [(bytes(cold.digest).hex(), 2)]
     cold.refresh_from_db()
     assert cold.min_gen == 1
+
+
+def test_what_a_share_group_holds_counts_for_its_owner_and_goes_like_the_rest(world):
+    quota.forget()
+    owner, member = a_tenant(), a_tenant()
+    shared = a_namespace(owner, world.model, share_group=a_group(owner, member).name)
+    own, node = a_namespace(owner, world.model), world.node("n1")
+    world.hold(node, shared, 1, 2, 3)
+    world.hold(node, own, 4, 5)
+    world.rig.tick(2.0)
+    world.cx.execute("UPDATE catalog_placement SET born = born - interval '1 hour' WHERE keyspace IN"
+                     " (SELECT id FROM catalog_keyspace WHERE digest = %s)", (bytes(shared.digest),))  # fmt: skip
+    limit = ("INSERT INTO catalog_quota (tenant_id, tier, limit_bytes, guaranteed_bytes, effective_bytes)"
+             " VALUES (%s, 'hbm', %s, 0, 0)")  # fmt: skip
+    world.cx.execute(limit, (member.id, BYTES * TOKENS))
+    world.cx.execute(limit, (owner.id, 3 * BYTES * TOKENS))
+    quota_due(now=now())
+    (operation,) = quota_due(now=now() + timedelta(seconds=30))
+    assert (operation.tenant_id, operation.needs_approval) == (owner.id, False)
+    assert quota_due(now=now() + timedelta(seconds=40)) == []
+    world.sealed()
+    assert world.go_on(operation) == "completed"
+    (order,) = [c for c in node.orders if c.kind == "erase"]
+    assert [(t["ns"], t["count"]) for t in order.args["targets"]] == [(bytes(shared.digest).hex(), 2)]
+    shared.refresh_from_db()
+    assert shared.min_gen == 1
