@@ -19,11 +19,13 @@ TASKS = ("tenants.tasks", "audit.tasks", "catalog.tasks", "routing.tasks")
 app = Celery("kvconsole")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.imports = [name for name in TASKS if importlib.util.find_spec(name)]
+app.conf.worker_enable_remote_control = False  # who has the broker tells no worker to end or to forget a task
 app.conf.beat_schedule = {
     "nodes are as they were heard": {"task": "catalog.nodes_reconcile", "schedule": 1.0, "options": {"expires": 5}},
     "what nodes did not take is told": {"task": "catalog.attempts_tell", "schedule": 2.0, "options": {"expires": 10}},
     "bytes of epochs": {"task": "catalog.epoch_bytes_tell", "schedule": 15.0, "options": {"expires": 30}},
     "share groups end": {"task": "tenants.share_groups_sweep", "schedule": 1.0, "options": {"expires": 5}},
+    "shred epochs end": {"task": "tenants.shred_epoch_turn", "schedule": 300.0, "options": {"expires": 600}},
     "sessions are forgotten": {"task": "tenants.sessions_sweep", "schedule": 60.0, "options": {"expires": 120}},
     "answers are forgotten": {"task": "audit.idempotency_sweep", "schedule": 60.0, "options": {"expires": 120}},
     "what waited on disk is told": {"task": "audit.spool_take_in", "schedule": 10.0, "options": {"expires": 20}},

@@ -42,7 +42,8 @@ PROGRAMS: Mapping[str, Program] = {
     "web": Program(
         ("-m", "kvconsole.web", "--port", "{port}"),
         roles=("operator", "tenant", "router", "audit"),
-        secrets=("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN", "KVC_KEYSTORE_DIR", "KVC_SPOOL_DIR", "KVC_EXPORT_DIR"),
+        secrets=("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN", "KVC_KEYSTORE_DIR", "KVC_SHRED_DIR", "KVC_SPOOL_DIR",
+                 "KVC_EXPORT_DIR"),
         ready="/healthz",
     ),
     "ingest": Program(
@@ -74,7 +75,8 @@ PROGRAMS: Mapping[str, Program] = {
         (*_CELERY, "worker", "--pool", "threads", "--concurrency", "4", "--loglevel", "warning", "--without-gossip",
          "--without-mingle"),
         roles=("operator", "tenant", "audit"),
-        secrets=("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN", "KVC_KEYSTORE_DIR", "KVC_SPOOL_DIR", "KVC_EXPORT_DIR"),
+        secrets=("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN", "KVC_KEYSTORE_DIR", "KVC_SHRED_DIR", "KVC_SPOOL_DIR",
+                 "KVC_EXPORT_DIR"),
     ),
     "beat": Program(
         (*_CELERY, "beat", "--loglevel", "warning", "--schedule", "{state}/beat"),
@@ -117,6 +119,7 @@ class Site:
             "KVC_WITNESS_KEY_FILE": str(state / "witness.key"),
             "KVC_WITNESS_STATE": str(state / "witness.sqlite3"),
             "KVC_KEYSTORE_DIR": str(state / "keys"),
+            "KVC_SHRED_DIR": str(state / "epochs"),
             "KVC_SPOOL_DIR": str(state / "spool"),
             "KVC_EXPORT_DIR": str(state / "exports"),
         }

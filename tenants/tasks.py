@@ -20,6 +20,12 @@ def share_groups_sweep() -> None:
     services.share_groups_sweep(now=datetime.now(UTC))
 
 
+@shared_task(name="tenants.shred_epoch_turn")  # type: ignore[untyped-decorator]
+def shred_epoch_turn() -> None:
+    """A shred epoch of the key store that has lasted its time is over."""
+    services.shred_epoch_turn(now=datetime.now(UTC))
+
+
 @shared_task(name="tenants.sessions_sweep")  # type: ignore[untyped-decorator]
 def sessions_sweep() -> None:
     """Of sessions that are over nothing is kept."""

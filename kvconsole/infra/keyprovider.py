@@ -36,6 +36,10 @@ class KeyProvider(Protocol):
         """Gone for good, in every copy; whether there was one. Afterwards it can never be made again."""
         ...
 
+    def turn(self) -> int:
+        """A shred epoch is over: what was destroyed before is gone in every copy, too; how many secrets went on."""
+        ...
+
     def generations(self) -> dict[bytes, int]:
         """Of each namespace the generation below which it was fenced for sure."""
         ...

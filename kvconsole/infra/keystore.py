@@ -3,6 +3,7 @@
 One file per namespace generation (and per node, tenant or person's period) in a directory of mode 0700. A secret is
 made once, never changed, and destroyed for good: a marker stays in its place, so nothing can make it again. Backups of
 the database therefore hold no key, and destroying the file ends every copy of what was encrypted or keyed with it.
+With shred epochs (`keyepochs`) the files are sealed, and copies of destroyed ones end with the epoch.
 """
 
 import contextlib
@@ -16,6 +17,8 @@ from pathlib import Path
 from uuid import UUID
 
 from django.conf import settings
+
+from kvconsole.infra.keyepochs import SEALED_BYTES, EpochOver, KeyEpochs, NotSealed, epoch_of
 
 SECRET_BYTES = 32
 PERIOD_SECONDS = 90 * 86_400
@@ -90,8 +93,8 @@ class KeyStore:
     medium = "unknown"
     """What its directory lies on: files cannot vouch for it."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, epochs: KeyEpochs | None = None) -> None:
+        self.directory, self.epochs = directory, epochs
 
     def secret(self, name: str) -> bytes:
         """The secret of this name.
@@ -104,6 +107,17 @@ class KeyStore:
         path = self._path(name)
         if made := (_rehearsed.get() or {}).get(name):
             return made
+        blob = self._read(path, name)
+        while True:
+            try:
+                return self._unsealed(blob, name)
+            except EpochOver:
+                again = self._read(path, name)  # it may have gone over to the next epoch since it was read
+                if again == blob:
+                    raise KeyDestroyed(name) from None
+                blob = again
+
+    def _read(self, path: Path, name: str) -> bytes:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -115,10 +129,18 @@ class KeyStore:
         with open(fd, "rb") as file:
             if os.fstat(fd).st_mode & 0o077:
                 raise KeyStoreUnavailable(f"{path.name} can be read by others")
-            secret = file.read(SECRET_BYTES + 1)
-        if len(secret) != SECRET_BYTES:
-            raise KeyStoreUnavailable(f"{path.name} is damaged")
-        return secret
+            return file.read(SEALED_BYTES + 1)
+
+    def _unsealed(self, blob: bytes, name: str) -> bytes:
+        """What a file holds; one that lies there unsealed was made before there were epochs."""
+        if len(blob) == SECRET_BYTES:
+            return blob
+        try:
+            if self.epochs is not None:
+                return self.epochs.unseal(blob, name)
+        except NotSealed:
+            pass
+        raise KeyStoreUnavailable(f"{name} is damaged, or lies sealed and KVC_SHRED_DIR is not set")
 
     def ensure(self, name: str) -> bytes:
         """The secret of this name, made now if there was none. It is on disk before anybody sees it.
@@ -136,25 +158,75 @@ class KeyStore:
         self._check_directory()
         if (rehearsed := _rehearsed.get()) is not None:
             return rehearsed.setdefault(name, secrets.token_bytes(SECRET_BYTES))
-        path, part = self._path(name), self.directory / f".new-{secrets.token_hex(8)}"
-        try:
-            fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            with open(fd, "wb") as file:
-                file.write(secrets.token_bytes(SECRET_BYTES))
-                file.flush()
-                os.fsync(fd)
-            with contextlib.suppress(FileExistsError):
-                os.link(part, path)
-        except OSError as e:
-            raise KeyStoreUnavailable(f"{path.name} cannot be made: {e.strerror}") from e
-        finally:
-            part.unlink(missing_ok=True)
-        self._sync()
+        path = self._path(name)
+        with self._writing():
+            part = self._written(secrets.token_bytes(SECRET_BYTES), name)
+            try:
+                with contextlib.suppress(FileExistsError):
+                    os.link(part, path)
+            except OSError as e:
+                raise KeyStoreUnavailable(f"{path.name} cannot be made: {e.strerror}") from e
+            finally:
+                part.unlink(missing_ok=True)
+            self._sync()
         if self._gone(name).exists():  # destroyed between our look and our link: the destruction holds
             path.unlink(missing_ok=True)
             self._sync()
             raise KeyDestroyed(name)
         return self.secret(name)
+
+    def _writing(self) -> contextlib.AbstractContextManager[None]:
+        return self.epochs.writing() if self.epochs else contextlib.nullcontext()
+
+    def _written(self, secret: bytes, name: str) -> Path:
+        """A new file without a name of its own that holds the secret, durable."""
+        part = self.directory / f".new-{secrets.token_hex(8)}"
+        try:
+            blob = self.epochs.seal(secret, name) if self.epochs else secret
+            fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with open(fd, "wb") as file:
+                file.write(blob)
+                file.flush()
+                os.fsync(fd)
+        except (OSError, NotSealed) as e:
+            part.unlink(missing_ok=True)
+            raise KeyStoreUnavailable(f"{name} cannot be made: {e}") from e
+        return part
+
+    def turn(self) -> int:
+        """A new shred epoch has begun and all before it are over; how many secrets went over to it.
+
+        Whoever makes secrets meanwhile goes on. Killed anywhere, nothing is lost, and the next turn ends what is left.
+
+        Raises:
+            KeyStoreUnavailable: there are no epochs here, or a secret could not go over; no epoch has ended.
+        """
+        if self.epochs is None:
+            raise KeyStoreUnavailable("KVC_SHRED_DIR is not set")
+        self._check_directory()
+        before, new = self.epochs.numbers(), self.epochs.begin()
+        count = sum(self._went_over(path, new) for path in sorted(self.directory.glob("*.key")))
+        with self.epochs.writing(alone=True):
+            count += sum(self._went_over(path, new) for path in sorted(self.directory.glob("*.key")))
+            self._sync()
+            for number in before:
+                self.epochs.end(number)
+        return count
+
+    def _went_over(self, path: Path, epoch: int) -> bool:
+        name = path.stem
+        if not self._gone(name).exists():
+            try:
+                blob = path.read_bytes()
+                if len(blob) == SEALED_BYTES and epoch_of(blob) >= epoch:
+                    return False
+                self._written(self._unsealed(blob, name), name).rename(path)
+            except (FileNotFoundError, EpochOver):
+                return False
+        if self._gone(name).exists():  # destroyed meanwhile: the destruction holds
+            self._wiped(path)
+            return False
+        return True
 
     def exists(self, name: str) -> bool:
         """Whether there is such a secret."""
@@ -174,13 +246,17 @@ class KeyStore:
         self._sync()
         there = path.exists()
         if there:
+            self._wiped(path)
+        return there
+
+    def _wiped(self, path: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
             with open(path, "r+b") as file:
-                file.write(bytes(SECRET_BYTES))
+                file.write(bytes(os.fstat(file.fileno()).st_size))
                 file.flush()
                 os.fsync(file.fileno())
             path.unlink(missing_ok=True)
-            self._sync()
-        return there
+        self._sync()
 
     def was(self, name: str) -> bool:
         """Whether there was such a secret, and it was destroyed."""
@@ -258,4 +334,5 @@ def keystore() -> KeyStore:
     """
     if not settings.KEYSTORE_DIR:
         raise KeyStoreUnavailable("KVC_KEYSTORE_DIR is not set")
-    return KeyStore(Path(settings.KEYSTORE_DIR))
+    epochs = KeyEpochs(Path(settings.SHRED_DIR)) if settings.SHRED_DIR else None
+    return KeyStore(Path(settings.KEYSTORE_DIR), epochs)

@@ -28,6 +28,10 @@ WITNESS_LOGS = env.items("KVC_WITNESS_LOGS")
 """What a witness process of ours is called, where it keeps key and database, and the keys of the logs it knows."""
 AGENT_NETWORKS = env.items("KVC_AGENT_NETWORKS", "127.0.0.0/8")
 KEYSTORE_DIR = env.text("KVC_KEYSTORE_DIR", "")
+SHRED_DIR = env.text("KVC_SHRED_DIR", "")
+"""Where the keys of shred epochs are, under which the key store's files lie sealed; never in a backup. Empty: none."""
+SHRED_HOURS = env.number("KVC_SHRED_HOURS", 24)
+"""How long a shred epoch lasts: how long a copy of a destroyed secret can be read."""
 EXPORT_DIR = env.text("KVC_EXPORT_DIR", "")
 """Where exports of the log are made and kept for some days; web and worker see the same directory."""
 EXPORT_DAYS = env.number("KVC_EXPORT_DAYS", 7)

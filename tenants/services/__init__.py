@@ -19,6 +19,7 @@ from tenants.services.identity import (
     user_create,
     user_prefer,
 )
+from tenants.services.key_epoch import shred_epoch_turn
 from tenants.services.key_lease import KeyLeases, fence_acknowledge, key_leases_renew
 from tenants.services.model import adapter_register, epoch_create, model_register
 from tenants.services.namespace import generation_bump, namespace_resolve
@@ -96,6 +97,7 @@ __all__ = [
     "share_group_request",
     "share_group_revoke",
     "share_groups_sweep",
+    "shred_epoch_turn",
     "stepped_up",
     "tenant_change",
     "tenant_create",

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvconsole.infra.keyepochs import KeyEpochs
 from kvconsole.infra.keystore import KeyStore, namespace_name
 from kvconsole.serverprocess import CLONE
 from kvcore.dialects import vllm
@@ -55,7 +56,7 @@ class Engine:
         self.spaces = {
             slug: bytes.fromhex(digest) for slug, digest in (x.split() for x in shell.stdout.splitlines() if " " in x)
         }
-        store = KeyStore(console.state / "keys")
+        store = KeyStore(console.state / "keys", KeyEpochs(console.state / "epochs"))
         secrets = {slug: store.secret(namespace_name(ns, 1)) for slug, ns in self.spaces.items()}
         self.blk = {slug: subkey(secret, "blk") for slug, secret in secrets.items()}
         self.salts = {s: engine_salt(subkey(secrets[t], "salt")) for s, t in TENANTS.items() if s}

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import zmq
 
+from kvconsole.infra.keyepochs import KeyEpochs
 from kvconsole.infra.keystore import KeyStore, namespace_name
 from kvcore.keys import CATALOG_KEY_BYTES, chain_keys, subkey
 from tests.accept.fleet import catalog, rows, until
@@ -97,7 +98,8 @@ def test_outages_are_repaired_and_the_engines_own_losses_are_not_called_exact(co
     query = "SELECT n.digest, m.block_tokens FROM tenants_namespace n JOIN tenants_model m ON m.id = n.model_id"
     digest, block_tokens = rows(console, query + " WHERE m.name = 'ref-64'")[0]  # 64 bytes a token
     ns = bytes(digest)
-    blk = subkey(KeyStore(console.state / "keys").secret(namespace_name(ns, 1)), "blk")
+    store = KeyStore(console.state / "keys", KeyEpochs(console.state / "epochs"))
+    blk = subkey(store.secret(namespace_name(ns, 1)), "blk")
     directory = console.node("engine-host")
     engine = Engine(block_tokens)
     exact = {0: ("exact", ""), 1: ("exact", "")}
