@@ -7,6 +7,7 @@ import pytest
 
 from audit.models import Event
 from audit.registry import TYPES
+from audit.services import record
 from catalog import fleet
 from catalog.cordoning import cordon_request
 from catalog.models import Node, Operation
@@ -27,8 +28,11 @@ def _nobody(settings):
 
 @pytest.fixture
 def node():
-    return Node.objects.create(name="n1", region="eu", state="ready", state_since=NOW, created_at=NOW, enrolled_at=NOW,
+    made = Node.objects.create(name="n1", region="eu", state="ready", state_since=NOW, created_at=NOW, enrolled_at=NOW,
                                last_heard_at=NOW, public_key=b"k" * 32)  # fmt: skip
+    record(event_type="node.changed", outcome="success", actor=person(), tenant_id=None, object_kind="node",
+           object_id=str(made.id), body={"name": "n1", "changed": ["wanted"]})  # fmt: skip
+    return made
 
 
 def refusal(call, **more):
