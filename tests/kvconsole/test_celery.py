@@ -35,6 +35,7 @@ def test_messages_carry_names_and_ids_only() -> None:
     assert app.conf.task_acks_late
     assert app.conf.task_ignore_result
     assert app.conf.result_backend is None
+    assert not app.conf.worker_enable_remote_control
 
 
 def test_what_is_sent_reaches_our_broker_with_name_and_id(valkey: Valkey) -> None:

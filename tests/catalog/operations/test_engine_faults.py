@@ -106,6 +106,30 @@ def test_whatever_write_ends_the_connection_the_same_certificate_comes_of_it(wor
     assert accepted == Step.objects.exclude(receipt=None).count()
 
 
+def test_yesterdays_receipt_and_another_nodes_are_none(world):
+    first, second = world.node("n1"), world.node("n2")
+    before, _ = deleted(world, "before", contextlib.nullcontext())
+    assert before.outcome == "completed"
+    assert {"erase", "verify"} <= {order.kind for side in (first, second) for order in side.orders}
+    namespace = world.namespace("now")
+    for side in (first, second):
+        world.hold(side, namespace, 1, 2)
+    first.mood, second.mood = "yesterday", "borrows"
+    operation = asked(world, selector={"tenant": world.tenant.slug, "label": "now"})
+    world.acknowledged()
+    world.go_on(operation, rounds=3)
+    steps = Step.objects.filter(operation=operation.id, kind="erase", tier="hbm")
+    assert set(steps.values_list("code", flat=True)) == {
+        "receipt-not-for-this-command", "receipt-signature",
+    }  # fmt: skip
+    assert not Step.objects.filter(operation=operation.id).exclude(receipt=None).exists()
+    assert certificate_of_operation(operation.id) is None
+    assert world.left(namespace) == 4
+    first.mood = second.mood = "well"
+    assert world.go_on(operation, rounds=12) == "completed"
+    assert world.left(namespace) == 0
+
+
 def test_neither_a_clock_that_is_off_nor_a_broker_that_lies_does_anything(world):
     namespace, first = world.namespace(), world.node("n1")
     world.hold(first, namespace, 1, 2)
