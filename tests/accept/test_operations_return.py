@@ -1,4 +1,5 @@
-"""A node that was off and a dump of yesterday, seen from outside: what was fenced stays out of reach, and is named."""
+"""A node that was off, words that come too late, a dump of yesterday: what was fenced stays out of reach, seen from
+outside, and is named."""
 
 import json
 import os
@@ -20,6 +21,7 @@ from nodeagent.keys import KeyRing
 from tests.accept.conftest import a_console
 from tests.accept.deleting import Fleet, fact
 from tests.accept.fleet import catalog, inventories, quiet, rows, say, until
+from tests.accept.late import KINDS, Voice, counted, late, metered, since, space_of
 from tests.accept.stolen import guesses, opens, own_way, sealed
 from tests.accept.tenancy import Caller
 from tests.running import Console
@@ -30,6 +32,8 @@ NODES, LABELS = ("n1", "n2"), ("off", "gone", "stays")
 PROMPTS = 200 if LONG else 12
 GUESSES = None if LONG else 20_000
 LEASE_SECONDS = 300
+LATE, EACH = 1_000, 1 if LONG else 10
+"""Messages that come too late, and how many in one frame."""
 UNROUTED_SECONDS = 1.0 if LONG else 3.0
 """Alone on the machine it is a second; in the suite other tests take the processors."""
 
@@ -59,7 +63,7 @@ class Before(Fleet):
     """Two agents with blocks of three labels, a router that can ask for each, and the dump of that moment."""
 
     def __init__(self, console: Console) -> None:
-        super().__init__(console)
+        super().__init__(console, LABELS)
         for at, label in enumerate(LABELS):
             self.fill(label, {name: range(at * 1_000, at * 1_000 + PROMPTS) for name in NODES})
         until(lambda: quiet(console), 60, "blocks are told")
@@ -68,6 +72,7 @@ class Before(Fleet):
         assert all(self.keys.values()), "each label is in the catalog"
         self.router = self.people.token("operator", "operator", "viewer")
         until(lambda: all(self.found(label) for label in LABELS), 20, "all of it is routed to")
+        self.told = space_of(console, "n2", self.namespaces["off"])
         self.yesterday = Dump(console.database, console.state / "yesterday.dump")
 
     def looked(self, label: str, most: int = 400 if LONG else 20) -> list[tuple[int, bool]]:
@@ -166,6 +171,47 @@ def _some(every: Iterator[bytes]) -> list[bytes]:
     """All of them, or a sample in the short form."""
     found = list(every)
     return found if GUESSES is None or len(found) <= GUESSES else random.Random(5).sample(found, GUESSES)
+
+
+def test_of_a_thousand_late_messages_to_the_running_writer_none_brings_anything_back(fleet: Before) -> None:
+    """A node goes on to speak of what a certificate says is gone: nobody is sent there, each word is counted."""
+    console, ns = fleet.console, fleet.told.digest
+    if not rows(console, "SELECT 1 FROM tenants_namespace WHERE digest = %s AND min_gen > 1", ns):
+        fleet.certificate(fleet.delete(tenant="erase", label="off"))  # this test alone was asked for
+    console.kill("n2")
+    voice, operator = Voice(console, "n2"), fleet.people.browser("operator")
+    ((owner,),) = rows(console, "SELECT o.id FROM catalog_owner o JOIN catalog_source s ON s.id = o.source_id JOIN"
+                       " catalog_node n ON n.id = s.node_id WHERE n.name = 'n1' AND s.name = 'reference' AND"
+                       " o.tier = 'hbm' AND NOT o.retired")  # fmt: skip
+    page, meter = counted(operator, "n2"), metered(console)
+    routed = fenced = 0
+    for at in range(0, LATE, EACH):
+        answer = voice.say([late(fleet.told, number, owner) for number in range(at, at + EACH)])
+        assert (answer.state, answer.committed_seq) == ("next", voice.seq)
+        fenced += any(bytes(f.ns) == ns and f.min_gen == 2 for f in answer.fences_after)
+        if at % 100 == 0:
+            routed += fleet.found("off")
+    believed = sum(h.digest == ns and h.generation == 1 for h in catalog(console))
+    time.sleep(1.0)
+    routed += sum(found for _, found in fleet.looked("off", most=400))
+    shown, measured = since(page, counted(operator, "n2")), since(meter, metered(console))
+    supplement = "SELECT id FROM catalog_operation WHERE options->>'supplements' IS NOT NULL AND concluded_at IS NULL"
+    until(lambda: bool(rows(console, supplement)), 30, "what it announces opens a supplementary operation")
+    ((again,),) = rows(console, supplement)
+    console.start("n2")
+    certificate = fleet.certificate(str(again))
+    say("operations-late-running", messages=LATE, frames=LATE // EACH, resurrected=routed, shown=shown,
+        metered=measured, told_of_the_fence=fenced, in_catalog=believed,
+        supplement=certificate["body"]["class"])  # fmt: skip
+    of = {kind: sum(number % len(KINDS) == at for number in range(LATE)) for at, kind in enumerate(KINDS)}
+    assert routed == 0
+    assert believed > 0, "it is in the catalog as what it is: announced, and behind the fence"
+    assert fenced == LATE // EACH, "each answer says that it is fenced"
+    assert shown["stale-generation"] == of["add"] + of["move"], shown
+    assert shown["step-unknown"] == of["transfer"], shown
+    assert {code: measured[code] for code in ("stale-generation", "step-unknown")} == {
+        code: shown[code] for code in ("stale-generation", "step-unknown")
+    }
 
 
 def test_after_the_restore_of_yesterdays_dump_no_fenced_key_is_visible_before_the_first_answer(fleet: Before) -> None:
