@@ -61,6 +61,12 @@ def test_what_a_rule_asks_for_was_decided_when_it_was_set_but_not_for_others(
     assert risk(replace(SMALL, rule=True, **changes))[0] == level
 
 
+def test_a_rule_that_only_takes_blocks_away_needs_nobody_for_a_share_group_and_a_person_still_does() -> None:
+    reaching = replace(SMALL, tenants=2, shared=True, lives_on=True)
+    assert risk(replace(reaching, rule=True)) == ("R2", ("several-tenants", "shared"))
+    assert risk(reaching)[0] == "R3"
+
+
 def test_every_reason_is_told_the_gravest_first() -> None:
     _, reasons = risk(replace(SMALL, width="tenant", tenants=2, part=0.5, own=False))
     assert reasons == ("several-tenants", "tier-part-20", "whole-tenant")
