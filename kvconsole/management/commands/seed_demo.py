@@ -10,6 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from catalog.quotas import quota_set, quota_view
+from catalog.restoring import fences_compare
 from catalog.services import node_ensure
 from kvconsole.infra import arguments
 from kvconsole.infra.access import system, tenant_context
@@ -112,6 +113,7 @@ class Command(BaseCommand):
         """
         if not is_demonstration():
             raise CommandError("these settings are not for a demonstration; nothing was made")
+        fences_compare(now=datetime.now(UTC))  # nobody did in a new database; in a restored one nothing is made before
         with tenant_context(ACTOR):
             self._tenants()
             self._models()
