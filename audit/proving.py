@@ -3,7 +3,7 @@ proof that the log only grew between two sizes.
 """
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple
@@ -30,6 +30,7 @@ _SIGNED = (
     "SELECT a.idx FROM audit_leaf_all a, audit_tree t, audit_signing s"
     " WHERE a.event = %s AND (a.epoch < t.epoch OR a.idx < s.size)"
 )
+_SIGNED_AMONG = _SIGNED.replace("SELECT a.idx", "SELECT a.event").replace("a.event = %s", "a.event = ANY(%s)")
 _DECISION = (
     "SELECT id FROM audit_event WHERE event_type = %s AND object_kind = 'approval' AND object_id = %s"
     " AND outcome = %s ORDER BY id LIMIT 1"
@@ -111,6 +112,12 @@ def evidence_of(event: int, size: int) -> Evidence | None:
 def is_signed(event: int) -> bool:
     """Whether the event, by its `id`, is under a signed head: the newest one, or that of a log that ended."""
     return place_of(event) is not None
+
+
+def signed_among(events: Collection[int]) -> set[int]:
+    """Those of these events, by their `id`, that are under a signed head."""
+    rows = asked(FLEET_PLANE)(_SIGNED_AMONG, (list(events),)) if events else []
+    return {row[0] for row in rows}
 
 
 def place_of(event: int) -> int | None:

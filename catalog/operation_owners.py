@@ -132,12 +132,16 @@ def _place(row: tuple[object, ...]) -> Place:
 
 def held(generations: Generations) -> dict[bytes, dict[tuple[int, str], Held]]:
     """Digest → (source's row, tier) → what is believed to be there below the generation."""
-    found: dict[bytes, dict[tuple[int, str], Held]] = {}
+    return {digest: here for (digest, _), here in held_each(generations).items()}
+
+
+def held_each(generations: Generations) -> dict[tuple[bytes, int], dict[tuple[int, str], Held]]:
+    """The same by digest and generation: several may ask for one namespace, each below another generation."""
+    found: dict[tuple[bytes, int], dict[tuple[int, str], Held]] = {}
     columns = ([d for d, _ in generations], [g for _, g in generations])
-    for digest, source, tier, blocks, size in fetch(
-        named("catalog", "operations.sql")["held"], columns, using=FLEET_PLANE
-    ):
-        found.setdefault(bytes(digest), {})[source, tier] = Held(blocks, size)
+    query = named("catalog", "operations.sql")["held"]
+    for digest, gen, source, tier, blocks, size in fetch(query, columns, using=FLEET_PLANE) if generations else ():
+        found.setdefault((bytes(digest), gen), {})[source, tier] = Held(blocks, size)
     return found
 
 

@@ -11,6 +11,11 @@ from django.db.models import QuerySet
 
 from catalog.models import DenyWindow, Hold, Operation, Pin, Plan, Step
 
+STEP_SHOWN = (
+    *("id", "kind", "node", "tier", "state", "code", "done_at", "created_at", "done_blocks", "done_bytes"),
+    "receipt_hash",
+)
+"""Of steps, what a page tells of one."""
 IN_FORCE = ("active", "releasing")
 
 
@@ -44,7 +49,7 @@ def started(plans: Collection[UUID]) -> dict[UUID, UUID]:
 
 def steps_newest(operation_id: UUID, most: int) -> list[Step]:
     """The last steps to be answered and then the last that were made, without what was sent and answered."""
-    rows = Step.objects.filter(operation=operation_id).defer("receipt", "args")
+    rows = Step.objects.filter(operation=operation_id).only(*STEP_SHOWN)
     return list(rows.order_by("-done_at", "-created_at", "-id")[:most])
 
 

@@ -14,6 +14,7 @@ from django.db.models import QuerySet
 
 from audit.services import portable
 from catalog.models import Operation, Plan, Step
+from catalog.operation_veil import veiled
 from catalog.operations.certificate import grades
 from catalog.operations.moving import moving_of
 from catalog.operations.observing import Seen, observe, observe_all
@@ -38,7 +39,7 @@ def operation_view(operation: Operation, *, now: datetime, whole: bool = True) -
     """The operation as it is shown; `whole`: with its cells and conditions also when it has ended."""
     if operation.concluded_at is not None and not whole:
         return portable(_plain(operation) | _ended(operation))  # type: ignore[no-any-return]
-    return portable(_plain(operation) | _observed(observe(operation, now=now)))  # type: ignore[no-any-return]
+    return portable(veiled(_plain(operation) | _observed(observe(operation, now=now))))  # type: ignore[no-any-return]
 
 
 def operations_shown(operations: Sequence[Operation], *, now: datetime) -> list[dict[str, Any]]:
@@ -46,7 +47,7 @@ def operations_shown(operations: Sequence[Operation], *, now: datetime) -> list[
     open_ = [one for one in operations if one.concluded_at is None]
     seen = dict(zip((one.id for one in open_), observe_all(open_, now=now), strict=True))
     return [
-        portable(_plain(one) | (_observed(seen[one.id], graded=False) if one.id in seen else _ended(one)))
+        portable(veiled(_plain(one) | (_observed(seen[one.id], graded=False) if one.id in seen else _ended(one))))
         for one in operations
     ]
 
@@ -138,31 +139,33 @@ def _graded(owner: OwnerSeen, reached: Graded | None) -> OwnerSeen:
 def plan_view(row: Plan) -> dict[str, Any]:
     """A plan as it is shown, with what its risk asks for."""
     plan = plans.plan_from_json(row.body)
-    return portable(  # type: ignore[no-any-return]
-        {
-            "id": row.id,
-            "kind": row.kind,
-            "plan_hash": plan.plan_hash,
-            "selector": row.selector,
-            "options": row.options,
-            "namespaces": len({target.ns for target in plan.targets}),
-            "left_out": [_left_out(target) for target in plan.left_out],
-            "tenants": list(plan.tenants),
-            "blocks": plan.blocks,
-            "bytes": plan.bytes,
-            "cells": [msgspec.to_builtins(cell) for cell in plan.cells],
-            "blockers": [msgspec.to_builtins(one) for one in plan.blockers],
-            "unreachable": list(plan.unreachable),
-            "sample": list(plan.sample),
-            "lost_hits": plan.lost_hits,
-            "risk": str(plan.risk),
-            "reasons": list(plan.reasons),
-            "friction": msgspec.to_builtins(friction(plan.risk)),
-            "confirm_phrase": plans.confirm_phrase(plan),
-            "created_at": row.created_at,
-            "expires_at": row.expires_at,
-        }
-    )
+    return portable(veiled(_plan(row, plan)))  # type: ignore[no-any-return]
+
+
+def _plan(row: Plan, plan: plans.Plan) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "kind": row.kind,
+        "plan_hash": plan.plan_hash,
+        "selector": row.selector,
+        "options": row.options,
+        "namespaces": len({target.ns for target in plan.targets}),
+        "left_out": [_left_out(target) for target in plan.left_out],
+        "tenants": list(plan.tenants),
+        "blocks": plan.blocks,
+        "bytes": plan.bytes,
+        "cells": [msgspec.to_builtins(cell) for cell in plan.cells],
+        "blockers": [msgspec.to_builtins(one) for one in plan.blockers],
+        "unreachable": list(plan.unreachable),
+        "sample": list(plan.sample),
+        "lost_hits": plan.lost_hits,
+        "risk": str(plan.risk),
+        "reasons": list(plan.reasons),
+        "friction": msgspec.to_builtins(friction(plan.risk)),
+        "confirm_phrase": plans.confirm_phrase(plan),
+        "created_at": row.created_at,
+        "expires_at": row.expires_at,
+    }
 
 
 def _left_out(target: plans.Target) -> dict[str, Any]:

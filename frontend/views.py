@@ -55,7 +55,7 @@ def node(request: HttpRequest, name: str) -> HttpResponse:
     if view is None:
         raise Http404
     span = request.GET.get("range", "")
-    more = {"may": may(principal_of(request), "page-node-drain"), "drain": drain_open(view.name)}
+    more = {"may": may(principal_of(request), "page-node-drain", "page-node-cordon"), "drain": drain_open(view.name)}
     context = pages.node(now, view, span if span in pages.NODE_RANGES else "1h") | more
     return render(request, "frontend/node.html", context)
 

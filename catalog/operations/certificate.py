@@ -5,6 +5,7 @@ in which the operation ends. Called by `engine`; `grades` also where an operatio
 """
 
 import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -21,6 +22,7 @@ from audit.services import tenant_ref
 from audit.signing import NotAnswered
 from catalog.models import Node, Operation, Plan, Step
 from catalog.operation_orders import ENGINE, operation_conclude
+from catalog.operation_owners import Place
 from catalog.operations.observing import ORDER_GENERATION, Seen
 from catalog.operations.probing import samples_forget
 from catalog.operations.receipts import DOUBTED, receipt_of
@@ -35,15 +37,17 @@ from kvcore.certificates import (
     certificate_file,
     complete,
     copy_row,
+    evidence_of,
 )
-from kvcore.erasure import CopyEvidence, Erasure, Graded
+from kvcore.erasure import CopyEvidence, Graded, copy_class
 from kvcore.messages import Receipt, Signed
 from kvcore.plan_state import Condition
 from kvcore.plan_steps import erase_targets
 from kvcore.receipts import CertificateBody, CertificateCopy
 from kvcore.targets import named
+from kvcore.told import receipt_told
 
-Counted = dict[int, dict[str, list[Step]]]
+Counted = dict[int, dict[str, list[Any]]]
 """Place → kind → the steps whose receipts count, in the order of their attempts."""
 
 
@@ -52,14 +56,29 @@ def counted(operation: UUID) -> Counted:
     found: Counted = {}
     rows = Step.objects.using(FLEET_PLANE).filter(operation=operation, receipt__isnull=False).order_by("attempt")
     for row in rows:
-        if row.state in ("done", "partial") and not row.code.startswith(DOUBTED):
+        if _counts(row):
             found.setdefault(row.owner, {}).setdefault(row.kind, []).append(row)
     return found
 
 
+def _counts(row: Any) -> bool:
+    return row.state in ("done", "partial") and not row.code.startswith(DOUBTED)
+
+
 def copies(seen: Seen, found: Counted, *, unroutable: bool, keys_gone: bool) -> list[CertificateCopy]:
     """A row of the certificate for every place that could be asked or was believed to hold something."""
-    believed, rows = _believed(seen.operation), []
+    return [
+        copy_row(
+            node=str(place.node), source=place.source, dp_rank=place.dp_rank, tier=place.tier, owner=place.owner,
+            receipts=_receipts(found.get(place.owner, {}), receipt_of), told=told,
+        )
+        for place, told in _known(seen, found, unroutable=unroutable, keys_gone=keys_gone)
+    ]  # fmt: skip
+
+
+def _known(seen: Seen, found: Counted, *, unroutable: bool, keys_gone: bool) -> Iterator[tuple[Place, CopyEvidence]]:
+    """What the console knows of each of these places besides the receipts."""
+    believed = _believed(seen.operation)
     engines = dict(Node.objects.using(FLEET_PLANE).values_list("id", "engine"))
     doubted = {step.owner for step in seen.observed.steps if step.bad and step.kind != "probe"}
     for owner in seen.observed.owners:
@@ -68,11 +87,12 @@ def copies(seen: Seen, found: Counted, *, unroutable: bool, keys_gone: bool) -> 
         known = max(believed.get(owner.owner, 0), owner.blocks, *steps)
         if place.retired and not known:
             continue
+        engine = (engines.get(place.node) or {}).get("kind")
         told = CopyEvidence(
             fenced=seen.operation.fenced_at is not None,
             unroutable=unroutable and not seen.intent.finer,
-            salt_honoured=(engines.get(place.node) or {}).get("kind") == "reference",
-            bypass_possible=(engines.get(place.node) or {}).get("kind") != "reference",
+            salt_honoured=engine == "reference",
+            bypass_possible=engine != "reference",
             held=seen.intent.held,
             reachable=not place.retired and (place.reachable or "verify" in kinds),
             gap=place.gap,
@@ -83,18 +103,12 @@ def copies(seen: Seen, found: Counted, *, unroutable: bool, keys_gone: bool) -> 
             key_destroyed=keys_gone,
             store_medium=KeyStore.medium if keys_gone else "",
         )
-        rows.append(
-            copy_row(
-                node=str(place.node), source=place.source, dp_rank=place.dp_rank, tier=place.tier, owner=owner.owner,
-                receipts=_receipts(kinds), told=told,
-            )
-        )  # fmt: skip
-    return rows
+        yield place, told
 
 
-def _receipts(kinds: dict[str, list[Step]]) -> CopyReceipts:
+def _receipts(kinds: Mapping[str, Sequence[Any]], receipt: Callable[[Any], Receipt]) -> CopyReceipts:
     def of(kind: str) -> list[tuple[Receipt, str, int]]:
-        return [(receipt_of(row), row.boot, row.attempt) for row in kinds.get(kind, ())]
+        return [(receipt(row), row.boot, row.attempt) for row in kinds.get(kind, ())]
 
     erases, looks, shreds = of("erase"), of("verify"), of("shred")
     last = kinds["verify"][-1].done_at if looks else None
@@ -104,7 +118,7 @@ def _receipts(kinds: dict[str, list[Step]]) -> CopyReceipts:
         erased=erases[-1] if erases else None,
         verified=looks[-1] if looks else None,
         shredded=shreds[-1] if shreds else None,
-        probes=tuple((receipt_of(row), row.boot, row.attempt) for row in probes),
+        probes=tuple((receipt(row), row.boot, row.attempt) for row in probes),
     )
 
 
@@ -195,12 +209,25 @@ def certificate_keep(seen: Seen, body: CertificateBody, *, now: datetime) -> boo
 
 
 def grades(seen: Seen, *, unroutable: bool) -> dict[int, Graded]:
-    """Place → class and flags reached so far, where something of it was answered."""
-    found = counted(seen.operation.id)
+    """Place → class and flags reached so far, where something of it was answered.
+
+    By what is kept of receipts beside them (`kvcore.told`): it is what the certificate would say now.
+    """
+    found: dict[int, dict[str, list[Any]]] = {}
+    for row in seen.rows:
+        if row.told and _counts(row):
+            found.setdefault(row.owner, {}).setdefault(row.kind, []).append(row)
     gone = keys_over(seen)
-    rows = copies(seen, found, unroutable=unroutable, keys_gone=gone)
-    known = [row for row in rows if row.owner in found or (gone and row.evidence.encrypted)]
-    return {row.owner: Graded(Erasure(row.cls), tuple(row.flags)) for row in known}
+    reached = {}
+    for place, told in _known(seen, found, unroutable=unroutable, keys_gone=gone):
+        evidence = evidence_of(_receipts(found.get(place.owner, {}), _told), told)
+        if place.owner in found or (gone and evidence.encrypted):
+            reached[place.owner] = copy_class(evidence)
+    return reached
+
+
+def _told(row: Any) -> Receipt:
+    return receipt_told(kind=row.kind, outcome=row.state, told=row.told)
 
 
 def keys_over(seen: Seen) -> bool:

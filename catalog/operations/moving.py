@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 
-from catalog.models import Node, Operation, Step
+from catalog.models import Node, Operation
 from catalog.operation_orders import OPERATIONS, operation_conclude
 from catalog.operations.dispatching import dispatch, steps_keep
 from catalog.operations.observing import ENDED, ORDER_GENERATION, Seen, observe
@@ -46,11 +46,10 @@ def moving_of(seen: Seen) -> Moving:
         deadline=operation.deadline.timestamp(),
         rate_bytes_per_s=operation.throttle,
     )
-    rows = Step.objects.using(FLEET_PLANE).filter(operation=operation.id).order_by("attempt")
     observed = MoveObserved(
         now=seen.observed.now,
         places=_places(seen),
-        steps=tuple(_step(row) for row in rows),
+        steps=tuple(_step(row) for row in seen.rows),
         order_logged=seen.observed.order_logged,
     )
     return Moving(intent, observed)
@@ -82,8 +81,8 @@ def _places(seen: Seen) -> dict[int, MovePlace]:
     }
 
 
-def _step(row: Step) -> MoveSeen:
-    detail: dict[str, Any] = ((row.receipt or {}).get("body") or {}).get("detail") or {}
+def _step(row: Any) -> MoveSeen:
+    detail: dict[str, Any] = row.told
     at = detail.get("stream_pos") or {}
     return MoveSeen(
         step=str(row.id),

@@ -4,41 +4,32 @@ Any process may ask at any time; nothing is written here. Rows of tenants are re
 see the operation was decided before. Called by the engine and by whoever shows an operation.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
-from django.conf import settings
-from django.db.models.fields.json import KT
-from django.utils.module_loading import import_string
 
-from audit.proving import is_signed
 from catalog import operation_owners as owners
-from catalog.models import Operation, OperationTarget, Plan, Step
-from catalog.operation_plans import finer, holds_on
+from catalog.models import Operation, OperationTarget, Step
+from catalog.operation_plans import finer
 from catalog.operation_reach import target_of, targets_of
 from catalog.operation_starting import WAITS
+from catalog.operations.shared import Shared
 from kvconsole.infra.access import FLEET_PLANE
 from kvcore.plan_kinds import KINDS
 from kvcore.plan_steps import Intent, Observed, OwnerSeen, StepSeen
 from kvcore.plans import Selector
-from tenants.erasing import keys_out, node_fences, node_leases
 
 ORDER_GENERATION = 1
 """Steps belong to the order, which is given once: a change of mind makes no new ones of what was done."""
 ENDED = frozenset({"done", "partial", "failed", "refused"})
 COLUMNS = (
     *("id", "operation", "kind", "owner", "boot", "attempt", "state", "code", "done_at", "at_boot", "at_stream"),
-    *("at_seq", "total_bytes", "done_bytes", "done_blocks", "found", "left", "leased"),
+    *("at_seq", "total_blocks", "total_bytes", "done_bytes", "done_blocks", "args", "told"),
 )
-"""Of steps; of their receipts the database takes out the three words that are needed."""
-TOLD = {
-    "found": KT("receipt__body__detail__found_blocks"),
-    "left": KT("receipt__body__detail__remaining__blocks"),
-    "leased": KT("receipt__body__detail__remaining__leased_until"),
-}
+"""Of steps; receipts are not read."""
 
 
 class Seen(NamedTuple):
@@ -49,6 +40,8 @@ class Seen(NamedTuple):
     observed: Observed
     places: dict[int, owners.Place]
     targets: list[OperationTarget]
+    rows: list[Any]
+    """Its steps, `COLUMNS` of each, in the order of their attempts."""
 
 
 def observe(operation: Operation, *, now: datetime) -> Seen:
@@ -60,17 +53,17 @@ def observe_all(operations: Sequence[Operation], *, now: datetime) -> list[Seen]
     """Operations as they stand, in their order; what is the same for all of them is read once."""
     ids = [operation.id for operation in operations]
     targets = _by_operation(targets_of(ids))
-    rows = Step.objects.using(FLEET_PLANE).filter(operation__in=ids).annotate(**TOLD).order_by("attempt")
+    rows = Step.objects.using(FLEET_PLANE).filter(operation__in=ids).order_by("attempt")
     steps = _by_operation(rows.values_list(*COLUMNS, named=True))
-    places = {place.owner: place for place in owners.places()} if ids else {}
-    acknowledged = node_fences() if ids else {}
+    shared = Shared(operations, targets, now)
     return [
         Seen(
             one,
-            _intent(one, targets.get(one.id, [])),
-            _observed(one, targets.get(one.id, []), _reached(one, places), steps.get(one.id, []), acknowledged, now),
-            places,
+            _intent(one, targets.get(one.id, []), shared),
+            _observed(one, targets.get(one.id, []), _reached(one, shared.places), steps.get(one.id, []), shared),
+            shared.places,
             targets.get(one.id, []),
+            steps.get(one.id, []),
         )
         for one in operations
     ]
@@ -90,7 +83,7 @@ def _by_operation(rows: Iterable[Any]) -> dict[UUID, list[Any]]:
     return found
 
 
-def _intent(operation: Operation, targets: Sequence[OperationTarget]) -> Intent:
+def _intent(operation: Operation, targets: Sequence[OperationTarget], shared: Shared) -> Intent:
     options = operation.options
     return Intent(
         operation=str(operation.id),
@@ -102,7 +95,7 @@ def _intent(operation: Operation, targets: Sequence[OperationTarget]) -> Intent:
         denied=operation.outcome == "denied",
         expired=operation.outcome == "expired",
         paused=operation.paused,
-        held=operation.concluded_at is None and bool(holds_on({t.namespace for t in targets if t.namespace})),
+        held=operation.concluded_at is None and any(t.namespace in shared.on_hold for t in targets),
         stopped=operation.stopped_at is not None or operation.outcome == "stopped",
         waits=operation.problem if operation.problem in WAITS else "",
         finer=finer(msgspec.convert(operation.selector, Selector)) and options.get("collateral") == "none",
@@ -118,38 +111,32 @@ def _observed(
     targets: Sequence[OperationTarget],
     places: dict[int, owners.Place],
     rows: Sequence[Any],
-    acknowledged: dict[str, int],
-    now: datetime,
+    shared: Shared,
 ) -> Observed:
     whole = [t for t in targets if not t.keys_hash]  # what is finer raises no fence of a generation
-    fences = [(t.namespace, t.min_gen) for t in whole if t.namespace]
-    believed = owners.held([(bytes(t.digest), t.min_gen) for t in whole])
-    keyed = _keyed(operation, rows) if len(whole) < len(targets) else {}
-    out = keys_out(fences=fences, seq=operation.fence_seq, now=now) if fences else None
-    behind = import_string(settings.ROUTERS_BEHIND)(seq=operation.fence_seq, now=now) if whole else 0
+    known = shared.known(operation, off=any(not place.reachable for place in places.values()))
+    keyed = _keyed(operation, rows, shared) if len(whole) < len(targets) else {}
     at_first = _at_first(rows)
-    off = bool(fences) and any(not place.reachable for place in places.values())
-    leases = node_leases(fences=fences, seq=operation.fence_seq) if off else {}
     return Observed(
-        now=now.timestamp(),
+        now=shared.now.timestamp(),
         owners=tuple(
             _owner(
                 place,
-                believed,
-                acknowledged.get(str(place.node), -1) >= operation.fence_seq,
+                known.held,
+                shared.acknowledged.get(str(place.node), -1) >= operation.fence_seq,
                 at_first,
-                _at(leases.get(str(place.node))),
+                _at(known.leases.get(str(place.node))),
                 keyed.get(place.owner),
             )
             for place in places.values()
         ),
         steps=tuple(step_seen(row) for row in rows),
         fenced_at=_at(operation.fenced_at),
-        order_logged=operation.order_event is not None and is_signed(operation.order_event),
+        order_logged=operation.order_event in shared.signed,
         probes=len(whole) == len(targets),
-        routers_waiting=behind,
-        gateways_waiting=out.gateways if out else 0,
-        lease_ends_at=_at(out.until) if out else None,
+        routers_waiting=shared.behind(operation.fence_seq) if whole else 0,
+        gateways_waiting=known.keys.gateways,
+        lease_ends_at=_at(known.keys.until),
         keys_destroyed=any(row.kind == "keys" and row.state == "done" for row in rows),
         requested_at=_at(operation.created_at),
         concluded_at=_at(operation.concluded_at) if operation.outcome.startswith("completed") else None,
@@ -157,14 +144,14 @@ def _observed(
     )
 
 
-def _keyed(operation: Operation, rows: Sequence[Step]) -> dict[int, owners.Held]:
+def _keyed(operation: Operation, rows: Sequence[Any], shared: Shared) -> dict[int, owners.Held]:
     """Place → what the plan saw there of the keys, until the writer has dropped what receipts cover.
 
     What is there now of some keys would cost a look at each of them, and what was made anew since is none of it.
     """
     if operation.plan is None:
         return {}
-    body = Plan.objects.using(FLEET_PLANE).filter(id=operation.plan).values_list("body", flat=True).first() or {}
+    body = shared.plans.get(operation.plan, {})
     dropped = {row.owner for row in rows if row.kind == "purge" and row.state == "done"}
     cells = [cell for cell in body.get("cells", ()) if cell["owner"] not in dropped]
     return {cell["owner"]: owners.Held(cell["blocks"], cell["bytes"]) for cell in cells}
@@ -180,7 +167,7 @@ def _at_first(rows: Sequence[Any]) -> dict[int, int]:
 
 def _owner(
     place: owners.Place,
-    believed: dict[bytes, dict[tuple[int, str], owners.Held]],
+    believed: Mapping[bytes, Mapping[tuple[int, str], owners.Held]],
     fenced: bool,
     at_first: dict[int, int],
     lease_end: float | None,
@@ -213,6 +200,7 @@ def _owner(
 
 def step_seen(row: Any) -> StepSeen:
     """The step, a row of `COLUMNS`, as the rules see it."""
+    left = row.told.get("remaining") or {}
     return StepSeen(
         step=str(row.id),
         kind=row.kind,
@@ -224,9 +212,9 @@ def step_seen(row: Any) -> StepSeen:
         position_boot=row.at_boot,
         position_stream=row.at_stream,
         position_seq=row.at_seq,
-        found=int(row.found or 0) if row.kind == "verify" else 0,
-        left=int(row.left or 0),
-        leased_until=float(row.leased) if row.leased else None,
+        found=int(row.told.get("found_blocks") or 0) if row.kind == "verify" else 0,
+        left=int(left.get("blocks") or 0),
+        leased_until=float(left["leased_until"]) if left.get("leased_until") else None,
         blocks=row.done_blocks,
         bytes=row.done_bytes,
         bad=row.code.startswith("contradicted"),

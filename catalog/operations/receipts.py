@@ -22,6 +22,7 @@ from kvconsole.infra.sql import named
 from kvcore.certificates import CopyReceipts, contradictions, detail_of
 from kvcore.messages import Receipt
 from kvcore.receipts import ErasedDetail, ProbedDetail, StreamPos, VerifiedDetail
+from kvcore.told import told_of
 
 STATES = frozenset({"done", "partial", "failed", "refused"})
 DOUBTED = "contradicted"
@@ -89,7 +90,7 @@ def _keep(row: Step, answer: Answered, doubt: str, now: datetime) -> None:
     row.state = receipt.outcome if receipt.outcome in STATES else "failed"
     row.code = (f"{DOUBTED}:{doubt}" if doubt else receipt.code)[:63]
     row.done_at, row.lease_until = now, None
-    row.receipt = msgspec.to_builtins(answer.envelope)
+    row.receipt, row.told = msgspec.to_builtins(answer.envelope), told_of(receipt)
     row.receipt_hash, row.receipt_prev = answer.hash, receipt.prev
     if row.kind == "erase" and erased is not None:
         row.done_blocks, row.done_bytes = erased.blocks, erased.bytes

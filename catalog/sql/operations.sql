@@ -24,12 +24,12 @@ SELECT n.id, n.name, n.state, n.last_heard_at, coalesce(n.last_heard_at > now() 
 -- name: held
 -- What is believed of these namespaces below a generation, by source and tier: exact. Rows of retired owners are void.
 -- (catalog_keyspace's digest, the primary keys)
-SELECT k.digest, o.source_id, o.tier, sum(h.blocks)::bigint, sum(h.blocks * k.block_bytes)::bigint
+SELECT x.digest, x.gen, o.source_id, o.tier, sum(h.blocks)::bigint, sum(h.blocks * k.block_bytes)::bigint
   FROM unnest(%s::bytea[], %s::bigint[]) AS x (digest, gen)
   JOIN catalog_keyspace k ON k.digest = x.digest AND k.generation < x.gen
   JOIN catalog_holding h ON h.keyspace = k.id AND h.blocks > 0
   JOIN catalog_owner o ON o.id = h.owner AND NOT o.retired
- GROUP BY k.digest, o.source_id, o.tier
+ GROUP BY x.digest, x.gen, o.source_id, o.tier
 
 -- name: totals
 -- Bytes that each tier holds in the whole fleet. (holding scanned)

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.http import Http404, QueryDict
 
+from catalog.cordoning import cordon_request
 from catalog.move_bodies import DrainIn, MigrationIn, PinIn, PrefetchIn
 from catalog.move_requests import drain_request, migration_request, prefetch_request
 from catalog.operation_reads import drain_open, pin_row, pin_rows
@@ -163,3 +164,8 @@ def drain_ask(form: Form, node: NodeView, actor: Principal, now: datetime) -> An
     said = {"recompute": form.given["recompute"] == "yes", "throttle": throttle or None, "reason": form.given["reason"]}
     fields = forms.checked(DrainIn, form, said) if not form.code else {}
     return forms.attempt(form, lambda: drain_request(node=node.name, **fields, actor=actor, now=now))
+
+
+def cordon_ask(form: Form, node: NodeView, cordoned: bool, actor: Principal, now: datetime) -> Any:
+    """The node takes nothing new, or takes what comes again; None: the form says why not."""
+    return forms.attempt(form, lambda: cordon_request(node=UUID(node.id), cordoned=cordoned, actor=actor, now=now))

@@ -65,6 +65,16 @@ def drain(request: HttpRequest, name: str) -> HttpResponse:
     return answer(request, "frontend/operations/drain.html", form, placing.drain_context(node))
 
 
+@never_cache
+def cordon(request: HttpRequest, name: str, cordoned: bool) -> HttpResponse:
+    """The node takes nothing new, or takes what comes again."""
+    who, now, form = caller(request), timezone.now(), placing.drain_form(request.POST)
+    node = placing.node_or_404(name, now)
+    if placing.cordon_ask(form, node, cordoned, who, now):
+        return redirect("page-node", name=name)
+    return answer(request, "frontend/operations/drain.html", form, placing.drain_context(node))
+
+
 # --- deny windows -----------------------------------------------------------------------------------------------------
 
 

@@ -89,6 +89,11 @@ urlpatterns = [
         "nodes/<str:name>/drain", placing_views.drain, "page-node-drain",
         GET=counted(*MOVERS), POST=audited(*MOVERS),
     ),
+    *(
+        route(f"nodes/<str:name>/{way}", partial(placing_views.cordon, cordoned=way == "cordon"), f"page-node-{way}",
+              POST=audited(*MOVERS))
+        for way in ("cordon", "uncordon")
+    ),
     route(
         "deny-windows", placing_views.window_list, "page-windows",
         GET=counted(*WINDOW_READERS), POST=audited(*MAKERS),

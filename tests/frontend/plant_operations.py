@@ -3,6 +3,7 @@
 import hashlib
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -11,7 +12,7 @@ from django.db import models
 from psycopg.types.json import Jsonb
 
 from audit.models import Approval, Certificate
-from catalog.models import Hold, Operation, OperationTarget, Plan, Step
+from catalog.models import DenyWindow, Hold, Operation, OperationTarget, Pin, Plan, Step
 from catalog.operation_owners import place_number
 from kvconsole.infra.sql import PLATFORM, uuid7
 from kvcore.certificates import FORMAT, VERSION, CopyReceipts, body_bytes, complete, copy_row
@@ -19,6 +20,7 @@ from kvcore.erasure import CopyEvidence
 from kvcore.messages import Receipt, Signed
 from kvcore.plans import Blocker, Cell, Options, PlanInput, Requester, Selector, Target, plan_freeze, plan_to_json
 from kvcore.receipts import CertificateBody
+from kvcore.told import told_of
 from tests.frontend.plant import TIERS, _insert
 
 SOMEBODY = "user:0190aaaa-0000-7000-8000-000000000001"
@@ -157,6 +159,7 @@ def steps(cx: psycopg.Connection, pk: UUID, nodes: dict[str, UUID], now: datetim
                     sent_at=now, done_at=now if answer else None, total_bytes=at * 16384, total_blocks=at,
                     done_bytes=at * 16384 if answer else 0, done_blocks=at if answer else 0,
                     receipt=msgspec.to_builtins(answer) if answer else None,
+                    told=told_of(msgspec.convert(answer.body, Receipt)) if answer else {},
                     receipt_hash=hashlib.sha256(step.bytes).hexdigest() if answer else "",
                 )  # fmt: skip
                 last = step if answer else last
@@ -220,7 +223,32 @@ def hold(cx: psycopg.Connection, now: datetime, state: str) -> UUID:
     return pk
 
 
-def operations(dsn: str, by: str = SOMEBODY) -> dict[str, UUID]:
+def drain(cx: psycopg.Connection, now: datetime, nodes: dict[str, UUID], order: int) -> UUID:
+    """`fra-p2` is being emptied into `fra-p1`."""
+    routes = [
+        {"source": place_number(nodes["fra-p2"], "reference", 0, tier),
+         "target": place_number(nodes["fra-p1"], "reference", 0, tier)} for tier in TIERS
+    ]  # fmt: skip
+    places = sorted({number for route in routes for number in route.values()})
+    return operation(
+        cx, now, kind="drain", tenant_id=PLATFORM, selector={"node": "fra-p2"}, risk="R0", finalizers=["catalog"],
+        order_event=order, options={"routes": routes, "places": places, "tenants": {}, "node": str(nodes["fra-p2"])},
+    )  # fmt: skip
+
+
+def rules(cx: psycopg.Connection, now: datetime) -> dict[str, UUID]:
+    """A window of the fleet that is open, one of a tenant that a cron line says, and a pin."""
+    made = {name: uuid7() for name in ("window", "window-own", "pin")}
+    said = {"requested_by": SOMEBODY, "created_at": now, "reason": "release week"}
+    put(cx, DenyWindow, id=made["window"], tenant_id=PLATFORM, cron="0 0 * * *", minutes=1440, from_risk="R2", **said)
+    put(cx, DenyWindow, id=made["window-own"], tenant_id=tenant_of(cx), cron="30 8 1 */3 *", minutes=90,
+        from_risk="R1", **said)  # fmt: skip
+    put(cx, Pin, id=made["pin"], tenant_id=tenant_of(cx), namespace=uuid7(), digest=bytes(32), until=now + FAR,
+        keys=["ab" * 32], **said)  # fmt: skip
+    return made
+
+
+def operations(dsn: str, by: str = SOMEBODY) -> dict[str, Any]:
     """One of each; answers their ids. `by`: who asked for the plans and for one of the approvals."""
     now, made = datetime.now(UTC), {}
     with psycopg.connect(dsn) as cx:
@@ -241,6 +269,7 @@ def operations(dsn: str, by: str = SOMEBODY) -> dict[str, UUID]:
         order = logged(cx)
         made["erasing"] = operation(cx, now, finalizers=["catalog", "keys"], reason="Art. 17", order_event=order)
         made["receipt"] = steps(cx, made["erasing"], nodes, now, {"erase": "done", "verify": "waiting"})
+        made |= {"node": "fra-p1", "drain": drain(cx, now, nodes, order), **rules(cx, now)}
         made["paused"] = operation(cx, now, finalizers=["catalog"], paused=True, order_event=order)
         steps(cx, made["paused"], nodes, now, {"erase": "done"})
         for outcome in ("stopped", "denied", "expired", "failed"):

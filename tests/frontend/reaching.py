@@ -224,6 +224,11 @@ OPERATIONS: tuple[tuple[str, str, str], ...] = (
     ("page-hold", "/holds/{hold-active}", "destroyer"),
     ("page-hold-release", "/holds/{hold-active}/release", "destroyer"),
     ("page-pins", "/pins", "operator"),
+    ("page-windows", "/deny-windows", "destroyer"),
+    ("page-window-remove", "/deny-windows/{window}/remove", "destroyer"),
+    ("page-prefetch-new", "/prefetches/new", "operator"),
+    ("page-node-drain", "/nodes/fra-p1/drain", "operator"),
+    ("page-operation", "/operations/{drain}", "operator"),
     ("page-migration-new", "/migrations/new?tenant=acme-code", "operator"),
     ("page-epoch-retire", "/epochs/retire?model=llama-3.1-8b", "destroyer"),
 )

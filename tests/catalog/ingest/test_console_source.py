@@ -121,7 +121,7 @@ def plant_purge(planted, sim, ns, *, tier="hbm", seq=None, gen=2):
     planted.execute(
         "INSERT INTO catalog_step (id, operation, tenant_id, intent_generation, attempt, node, source, dp_rank, tier,"
         " owner, kind, boot, args, state, code, tries, created_at, due_at, lease_holder, lease_token, receipt_hash,"
-        " receipt_prev, flags, total_bytes, total_blocks, done_bytes, done_blocks, at_boot, at_stream, at_seq) VALUES"
+        " receipt_prev, told, total_bytes, total_blocks, done_bytes, done_blocks, at_boot, at_stream, at_seq) VALUES"
         " (%s, %s, %s, 1, 0, %s, %s, 0, %s, 1, 'purge', '', '{}', 'waiting', '', 0, now(), now(), '', 0, '', '', '{}',"
         " 0, 0, 0, 0, %s, %s, %s)",
         (step, operation, uuid.uuid4(), sim.node, sim.name, tier, sim.boot, sim.stream,
@@ -181,6 +181,27 @@ def test_rows_of_what_was_fenced_leave_with_the_last_drop_and_no_receipt(rig, si
     assert {owner for (owner,) in rig.rows("SELECT keyspace FROM catalog_placement")} == {
         keyspace for (keyspace,) in rig.rows("SELECT id FROM catalog_keyspace WHERE digest = %s", other)
     }
+
+
+@pytest.mark.parametrize("how", ["restarted", "lost"])
+def test_rows_of_what_was_fenced_leave_with_the_last_of_their_holders(rig, sim, ns, planted, how):
+    other = plant_namespace(planted, "other")
+    rig.send(sim.node, sim.frame(add(ns, *range(300)), add(other, 1, 2)))
+    rig.writer.store.commit(rig.folder.memory.apply([]), flush=True)
+    raise_fence(planted, ns)
+    rig.tick(0.2)
+    if how == "lost":
+        rig.tick(60.0)
+    else:
+        sim.restart()
+        rig.send(sim.node, sim.frame())
+    assert rig.holdings(sim.node) == {}
+    left = "SELECT DISTINCT k.digest FROM catalog_{} r JOIN catalog_keyspace k ON k.id = r.keyspace"
+    assert [rig.rows(left.format(table)) for table in ("segment", "placement")] == [[(other,)], [(other,)]]
+    rig.writer.store.grace = 0.0
+    for _ in range(3):
+        rig.writer.store.idle(rig.now + 60)
+    assert (rows_of(rig, "segment"), rows_of(rig, "placement")) == (0, 0)
 
 
 def test_a_receipt_that_overtook_its_stream_waits_for_it(rig, sim, ns, planted):

@@ -45,7 +45,7 @@ class Bench(Rig):
         self.cx.execute(
             "INSERT INTO catalog_step (id, operation, tenant_id, intent_generation, attempt, node, source, dp_rank,"
             " tier, owner, kind, boot, args, state, code, tries, created_at, due_at, lease_holder, lease_token,"
-            " receipt_hash, receipt_prev, flags, total_bytes, total_blocks, done_bytes, done_blocks, at_boot,"
+            " receipt_hash, receipt_prev, told, total_bytes, total_blocks, done_bytes, done_blocks, at_boot,"
             " at_stream, at_seq)"
             " VALUES (%s, %s, %s, 1, 0, %s, 'ref', 0, 'hbm', 1, 'purge', '', '{}', 'waiting', '', 0, now(), now(), '',"
             " 0, '', '', '{}', 0, 0, 0, 0, %s, %s, %s)",
