@@ -8,9 +8,11 @@ import io
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.http import Http404, QueryDict
+from django.urls import reverse
 
 from catalog.api_operations import selector_said
 from catalog.map_selection import row_meant
@@ -35,6 +37,7 @@ TICKS = ("override_pins", "crypto_erase")
 COLUMNS = ("subject", "namespace", "label")
 """Of a table: one of these, and maybe `tenant` before it."""
 MOST_ROWS = 100
+MOST_ADDRESS = 4000
 MOST_TABLE = 256 << 10
 STARTED = ("page-plan-start", "page-plan-confirm", "page-plan-retire")
 
@@ -231,7 +234,7 @@ def sums(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def drift(now: datetime, row: Any, principal: Principal) -> dict[str, Any]:
     """What is different now from what was frozen: nothing is hidden, and nothing is started by looking."""
     context: dict[str, Any] = {"row": row, "left": max(0.0, (row.expires_at - now).total_seconds()), "as_of": now}
-    context["over"] = row.expires_at <= now
+    context |= {"over": row.expires_at <= now, "anew": anew(row)}
     if context["over"]:
         return context
     try:
@@ -240,6 +243,18 @@ def drift(now: datetime, row: Any, principal: Principal) -> dict[str, Any]:
         return {**context, "refused": meaning(refused.code), "refused_code": refused.code}
     added = {"blocks": sum(cell.blocks for cell in found.added), "bytes": sum(cell.bytes for cell in found.added)}
     return {**context, "drift": found, "added": added, "why": [WHY.get(code, code) for code in found.reasons]}
+
+
+def anew(row: Any) -> str:
+    """The form of a deletion with the plan's selector; "" = it has parts that the form does not."""
+    said = row.selector
+    if row.kind != "deletion" or "and" in said or said.get("older_than"):
+        return ""
+    asked = {name: said[name] for name in PARTS if said.get(name)} | {"prefix": " ".join(said.get("prefix", ()))}
+    asked |= {name: row.options[name] for name in ("collateral",) if row.options.get(name)}
+    asked |= {name: "yes" for name in TICKS if row.options.get(name)}
+    query = urlencode({name: value for name, value in asked.items() if value})
+    return f"{reverse('page-deletion-new')}?{query}" if len(query) < MOST_ADDRESS else ""
 
 
 # --- the start --------------------------------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.test import Client
 
 from audit.certifying import certificate_of_operation
+from catalog.operation_reads import operation_row
+from catalog.operation_views import operation_view
 from catalog.operations.certificate import certificate_text
 from frontend.operations import sheets
 from tests.catalog.operations.conftest import sealed, world
@@ -56,6 +59,11 @@ def test_a_sealed_certificate_is_valid_and_no_changed_one_is(ended, person):
         assert file != raw, how
         found = brought(file.encode()).context["found"]
         assert found.verdict in ("invalid", "malformed"), how
+
+    shown = operation_view(operation_row(ended.operation), now=datetime.now(UTC))["progress"]["cells"]
+    assert {c["owner"]: c["class"] for c in shown} == {
+        c["owner"]: c["class"] for c in json.loads(whole)["body"]["copies"]
+    }
 
     sheet = person("auditor").get(f"/certificates/{ended.id}")
     assert "It bears the seal" in text(sheet)

@@ -1,5 +1,6 @@
 """Pages of operations over a planted fleet: each state, each refusal, and no word that claims more than its class."""
 
+import html
 import re
 
 import pytest
@@ -65,7 +66,10 @@ def test_a_plan_shows_what_goes_what_is_in_the_way_and_what_is_left_out(made, pe
 
 def test_a_plan_that_is_too_old_is_not_started(made, person):
     who = proved(person("destructive-operator"))
-    assert "too old to be started" in text(who.get(f"/plans/{made['plan-old']}/drift"))
+    drift = who.get(f"/plans/{made['plan-old']}/drift")
+    assert "too old to be started" in text(drift)
+    form = who.get(html.unescape(re.search('href="(/deletions/new[^"]+)"', drift.content.decode())[1])).context["form"]
+    assert (form.given["tenant"], form.given["label"]) == ("acme-code", "contracts"), "it can be planned anew"
     assert 'id="begin"' not in who.get(f"/plans/{made['plan-old']}").content.decode()
     answer = who.post(f"/plans/{made['plan-old']}/start", {})
     assert (answer.status_code, answer.context["code"]) == (410, "plan-expired")
