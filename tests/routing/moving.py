@@ -34,6 +34,7 @@ class Mover:
         self.sims = [Sim(plant_node(planted, f"n{i}")) for i in range(nodes)]
         self.at = {number: number % nodes for number in range(1, blocks + 1)}
         self.gone: list[tuple[int, list[int]]] = []
+        self.moving: list[int] = []
         self.steps: dict[tuple[int, int], str] = {}
         rig.tick(1.1)
         for place, sim in enumerate(self.sims):
@@ -72,6 +73,7 @@ class Mover:
         chosen = self.rng.sample(held, min(PER_FRAME, len(held)))
         if not chosen:
             return 0
+        self.moving = chosen
         more = {"from_owner": 100 + source, "step": self.steps[source, target]}
         sim = self.sims[target]
         answer = self.rig.send(sim.node, sim.frame(*[add(self.ns, n, **more) for n in chosen]))
@@ -112,7 +114,7 @@ class Mover:
         def look(number: int) -> None:
             rng, every = random.Random(number), sorted(self.at)
             while not stop.is_set() and not wrong:
-                for n in rng.sample(every, 20):
+                for n in [*self.moving, *rng.sample(every, 10)]:
                     found = replica.lookup(Space(self.ns, 1, 0), fingerprints(keys(n)))
                     places = [w.node for _, run in found.runs for w in run]
                     looks[number] += 1
@@ -121,7 +123,7 @@ class Mover:
                 stop.wait(0.001)
 
         threads = [threading.Thread(target=follow), *(threading.Thread(target=look, args=(i,)) for i in range(readers))]
-        sys.setswitchinterval(1e-4)  # so that they meet within a row
+        sys.setswitchinterval(1e-5)  # so that they meet within a row
         for thread in threads:
             thread.start()
         try:
