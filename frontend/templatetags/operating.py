@@ -183,18 +183,7 @@ def op_field(
     `words`: whose label and hint, where they are not those of the name.
     """
     label, hint = PARTS[words or name]
-    return {
-        "name": name,
-        "label": label,
-        "hint": hint,
-        "kind": kind,
-        "choices": choices,
-        "required": required,
-        "suggest": suggest,
-        "value": form.given.get(name, ""),
-        "error": form.errors.get(name),
-        "detail": form.details.get(name, ""),
-    }
+    return form.row(name, label=label, hint=hint, kind=kind, choices=choices, required=required, suggest=suggest)
 
 
 @register.simple_tag

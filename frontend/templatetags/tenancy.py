@@ -34,18 +34,8 @@ def field(
         suggest: id of a list of suggestions.
     """
     known, hint = FIELDS.get(words or name, (label or name, ""))
-    return {
-        "name": name,
-        "label": label or known,
-        "hint": hint,
-        "kind": kind,
-        "choices": choices,
-        "required": required,
-        "suggest": suggest,
-        "value": form.given.get(name, ""),
-        "error": form.errors.get(name),
-        "detail": form.details.get(name, ""),
-    }
+    label = label or known
+    return form.row(name, label=label, hint=hint, kind=kind, choices=choices, required=required, suggest=suggest)
 
 
 @register.simple_tag

@@ -87,6 +87,11 @@ class Form:
             if code not in FIELD_WORDS and told():
                 self.details[name] = detail
 
+    def row(self, name: str, **drawn: Any) -> dict[str, Any]:
+        """What `_field.html` draws of one field: `drawn`, what was typed, and what is wrong with it."""
+        said = {"error": self.errors.get(name), "detail": self.details.get(name, "")}
+        return {"name": name, "value": self.given.get(name, ""), **drawn, **said}
+
     def wrong(self, name: str, code: str) -> None:
         """One field cannot be read."""
         self.errors.setdefault(name, FIELD_WORDS[code])

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connections, transaction
@@ -166,18 +166,7 @@ def epoch_close(*, epoch: str, policy: str, actor: Principal) -> None:
             raise Problem("not-found")
         if row.state != "open":
             raise Problem("conflict", "The epoch is retired already.")
-        row.state = "retired"
-        row.save(update_fields=["state"])
-        record(
-            event_type="epoch.retired",
-            outcome="success",
-            actor=actor,
-            tenant_id=row.tenant_id,
-            object_kind="epoch",
-            object_id=str(row.id),
-            body={"model": model, "epoch": row.epoch, "policy": policy},
-        )
-        transaction.on_commit(lambda: resolved.forget(), using=plane(), robust=True)
+        _turn(row, "retired", "epoch.retired", {"model": model, "epoch": row.epoch, "policy": policy}, actor)
 
 
 def epoch_reopen(*, epoch: str, operation: str, actor: Principal) -> None:
@@ -189,15 +178,15 @@ def epoch_reopen(*, epoch: str, operation: str, actor: Principal) -> None:
         row = known.filter(state="retired").first()
         if row is None:
             return
-        row.state = "open"
-        row.save(update_fields=["state"])
-        record(
-            event_type="epoch.reopened",
-            outcome="success",
-            actor=actor,
-            tenant_id=row.tenant_id,
-            object_kind="epoch",
-            object_id=str(row.id),
-            body={"model": model, "epoch": row.epoch, "operation": operation},
-        )
-        transaction.on_commit(lambda: resolved.forget(), using=plane(), robust=True)
+        _turn(row, "open", "epoch.reopened", {"model": model, "epoch": row.epoch, "operation": operation}, actor)
+
+
+def _turn(row: Epoch, state: str, event_type: str, body: dict[str, Any], actor: Principal) -> None:
+    """The epoch is in this state, and the event says so. In a transaction."""
+    row.state = state
+    row.save(update_fields=["state"])
+    record(
+        event_type=event_type, outcome="success", actor=actor, tenant_id=row.tenant_id, object_kind="epoch",
+        object_id=str(row.id), body=body,
+    )  # fmt: skip
+    transaction.on_commit(lambda: resolved.forget(), using=plane(), robust=True)
