@@ -14,6 +14,8 @@ MOST_PROOF = 63
 """Hashes of one proof; a tree of 2^63 leaves needs no more."""
 MOST_EVENT = 96 * 1024
 """Characters of an event's body: an order that names 2,000 nodes."""
+MOST_COMMANDS = 256
+"""Signed in one answer."""
 
 Hash = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 Ref = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
@@ -51,6 +53,15 @@ class SignAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """
 
     command: dict[str, Any]
+    order: Evidence | None = None
+    approval: Evidence | None = None
+    size: Size | None = None
+
+
+class SignAllAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Commands of one order; what proves it goes with them once. As `SignAsked` for each of them."""
+
+    commands: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1, max_length=MOST_COMMANDS)]
     order: Evidence | None = None
     approval: Evidence | None = None
     size: Size | None = None

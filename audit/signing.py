@@ -10,18 +10,18 @@ import ipaddress
 import socket
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 import msgspec
 from django.conf import settings
 
-from audit.asked import Evidence, ExportAsked, HeadAsked, SignAsked
+from audit.asked import MOST_COMMANDS, Evidence, ExportAsked, HeadAsked, SignAllAsked, SignAsked
 from audit.keyfiles import verify
 from kvcore import notes
 from kvcore.messages import Command, EnrolmentQuestion, Signed
@@ -30,6 +30,8 @@ SECONDS = 2.0
 """How long the signer may take; it is a process nearby, and never waits for anything but its disk."""
 WITNESS_SECONDS = 5.0
 MOST_ANSWER = 1 << 20
+MOST_ASKED = 64 * 1024
+"""Bytes of commands in one question to the signer, beside what proves their order."""
 Word = TypeVar("Word", bound=msgspec.Struct)
 Doubt = Literal["no-witness", "signer-on-this-host", "witness-on-this-host"]
 """Why a proof of the log says less than it could."""
@@ -72,6 +74,10 @@ class Proof(msgspec.Struct, frozen=True):
 
 class _Note(msgspec.Struct, frozen=True):
     note: str
+
+
+class _Answers(msgspec.Struct, frozen=True):
+    answers: list[dict[str, Any]]
 
 
 class _Refusal(msgspec.Struct, frozen=True):
@@ -133,6 +139,57 @@ def sign_command(
     """
     asked = SignAsked(command=msgspec.to_builtins(command), order=order, approval=approval, size=size)
     return _asked("POST", "/v1/sign", asked, settings.SIGNER_TOKEN, Signed)
+
+
+def sign_commands(
+    commands: Sequence[Command], order: Evidence | None = None, approval: Evidence | None = None, *,
+    size: int | None = None,
+) -> Iterator[Signed | NotAnswered]:  # fmt: skip
+    """As `sign_command` for each, in their order, with as few questions as they fit in; each is asked when it is read.
+
+    The first one that cannot be answered because of the signer ends the asking: all that are left get its answer.
+    """
+    away: NotAnswered | None = None
+    for some in _questions([msgspec.to_builtins(command) for command in commands]):
+        answers = away or _signed(SignAllAsked(commands=some, order=order, approval=approval, size=size))
+        if isinstance(answers, NotAnswered):
+            away = answers
+            yield from [answers] * len(some)
+        else:
+            yield from answers
+
+
+def _questions(commands: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    some: list[dict[str, Any]] = []
+    length = 0
+    for one in commands:
+        size = len(msgspec.json.encode(one))
+        if some and (length + size > MOST_ASKED or len(some) == MOST_COMMANDS):
+            yield some
+            some, length = [], 0
+        some.append(one)
+        length += size
+    if some:
+        yield some
+
+
+def _signed(asked: SignAllAsked) -> list[Signed | NotAnswered] | NotAnswered:
+    answer = _asked("POST", "/v1/sign-all", asked, settings.SIGNER_TOKEN, _Answers)
+    if isinstance(answer, NotAnswered):
+        return answer
+    if len(answer.answers) != len(asked.commands):
+        return NotAnswered("signer-unavailable", "not as many answers as commands")
+    return [_one(one) for one in answer.answers]
+
+
+def _one(answer: dict[str, Any]) -> Signed | NotAnswered:
+    try:
+        if "code" not in answer:
+            return msgspec.convert(answer, Signed)
+        refused = msgspec.convert(answer, _Refusal)
+    except msgspec.ValidationError:
+        return NotAnswered("signer-unavailable", "not a Signed")
+    return NotAnswered(_code(refused), final=True)
 
 
 def prove(question: EnrolmentQuestion) -> Proof | NotAnswered:
@@ -259,6 +316,11 @@ def _asked(method: str, path: str, body: msgspec.Struct | None, token: str, kind
         return NotAnswered("signer-unavailable", f"not a {kind.__name__}")
 
 
+def _code(found: _Refusal) -> str:
+    good = found.code and len(found.code) <= 63 and found.code.isascii() and found.code.replace("-", "").isalnum()
+    return found.code if good else "signer-refused"
+
+
 def _refused(answer: httpx.Response) -> NotAnswered:
     """What the signer says of a refusal, as far as it looks like one."""
     try:
@@ -266,8 +328,7 @@ def _refused(answer: httpx.Response) -> NotAnswered:
         root = bytes.fromhex(found.root) or None
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
         found, root = _Refusal(), None
-    good = found.code and len(found.code) <= 63 and found.code.isascii() and found.code.replace("-", "").isalnum()
-    code = found.code if good else "signer-refused"
+    code = _code(found)
     final = answer.status_code in (400, 403) or code in ("log-shrunk", "log-fork")
     return NotAnswered(code, final=final, size=found.size, root=root)
 

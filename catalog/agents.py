@@ -9,7 +9,7 @@ import ipaddress
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from django.conf import settings
 
 from audit.asked import Evidence
-from audit.signing import NotAnswered, sign_command
+from audit.signing import NotAnswered, sign_command, sign_commands
 from catalog.models import Node
 from kvcore.messages import Command, Receipt, Sent, Signed, fingerprint, receipt_hash, signed_bytes
 
@@ -123,14 +123,30 @@ def order(
     """
     if node.public_key is None:
         return NotAnswered("node-not-enrolled", final=True)
+    if isinstance(refused := check_address(node.agent_url), NotAnswered):  # nothing is signed for nobody
+        return refused
+    return send(node, command, next(signed([command], proofs)), keys)
+
+
+def signed(commands: Sequence[Command], proofs: Proofs | None = None) -> Iterator[Signed | NotAnswered]:
+    """The commands as they are sent, in their order, signed together. Asks no database."""
+    given = (proofs.order, proofs.approval) if proofs else (None, None)
+    if len(commands) == 1:
+        return iter([sign_command(commands[0], *given, size=proofs.size if proofs else None)])
+    return sign_commands(commands, *given, size=proofs.size if proofs else None)
+
+
+def send(
+    node: Node, command: Command, envelope: Signed | NotAnswered, keys: Mapping[str, bytes] | None = None
+) -> Answered | UnderWay | NotAnswered:
+    """As `order`, of a command that was signed; what was not is not sent. Asks no database."""
+    if isinstance(envelope, NotAnswered):
+        return envelope
     target = check_address(node.agent_url)
     if isinstance(target, NotAnswered):
         return target
-    given = (proofs.order, proofs.approval) if proofs else (None, None)
-    signed = sign_command(command, *given, size=proofs.size if proofs else None)
-    if isinstance(signed, NotAnswered):
-        return signed
-    sent = Sent(body=signed.body, signature=signed.signature, key=signed.key, keys=dict(keys)) if keys else signed
+    body, signature, key = envelope.body, envelope.signature, envelope.key
+    sent = Sent(body=body, signature=signature, key=key, keys=dict(keys)) if keys else envelope
     answer = _post(target, msgspec.json.encode(sent), ANSWER_BYTES.get(command.kind, 64 * KIB))
     return _read_receipt(node, command, answer) if isinstance(answer, bytes) else answer
 

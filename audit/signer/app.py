@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from audit.asked import ExportAsked, HeadAsked, SignAsked, strict
+from audit.asked import ExportAsked, HeadAsked, SignAllAsked, SignAsked, strict
 from audit.intake import Receive, whole
 from audit.keyfiles import public_bytes
 from audit.signer import orders
@@ -77,6 +77,7 @@ class Signer:
         work: dict[tuple[str, str], tuple[str, Callable[[bytes], Answer]]] = {
             ("POST", "/v1/checkpoint"): ("log", self.checkpoint),
             ("POST", "/v1/sign"): ("console", self.sign),
+            ("POST", "/v1/sign-all"): ("console", self.sign_all),
             ("POST", "/v1/prove"): ("console", self.prove),
             ("POST", "/v1/export"): ("console", self.export),
         }
@@ -132,18 +133,35 @@ class Signer:
     def sign(self, raw: bytes) -> Answer:
         """The signed envelope, or why this key does not sign that. Nothing is remembered."""
         asked = self._signing(raw)
+        return self._signed(asked.command, _Proving(self, asked)) if asked else (400, {"code": "command-malformed"})
+
+    def sign_all(self, raw: bytes) -> Answer:
+        """Of each command what `sign` would answer; what proves their order is looked at once.
+
+        Proofs under another head than the last prove nothing of any of them: then nothing is signed.
+        """
+        asked = _read(raw, SignAllAsked)
+        if asked is None:
+            return 400, {"code": "command-malformed"}
+        proving = _Proving(self, asked)
+        if proving.stale:
+            return proving.stale
+        return 200, {"answers": [self._signed(command, proving)[1] for command in asked.commands]}
+
+    def _signed(self, given: dict[str, Any], proving: "_Proving") -> Answer:
         try:
-            command = msgspec.convert(asked.command, Command) if asked else None
+            command = msgspec.convert(given, Command)
         except msgspec.ValidationError:
             command = None
-        if asked is None or command is None or not _COMMAND_FIELDS.issuperset(asked.command):
+        if command is None or not _COMMAND_FIELDS.issuperset(given):
             return 400, {"code": "command-malformed"}
-        now = self.clock()
         if command.v != messages.PROTOCOL:
             return 400, {"code": "version-unsupported"}
-        if command.issued_at > now + SKEW_SECONDS or not now < command.expires_at <= now + LIFE_SECONDS:
+        if command.issued_at > proving.now + SKEW_SECONDS or not (
+            proving.now < command.expires_at <= proving.now + LIFE_SECONDS
+        ):
             return 403, {"code": "command-expired"}
-        if command.kind not in HARMLESS and (refused := self._refused(command, asked, now)):
+        if command.kind not in HARMLESS and (refused := proving.refused(command)):
             return refused
         try:
             return 200, messages.seal("command", command, self.keys.command.sign, self.command_public)
@@ -159,20 +177,6 @@ class Signer:
             return msgspec.convert(found, SignAsked)
         except (ValueError, msgspec.ValidationError, RecursionError):
             return None
-
-    def _refused(self, command: Command, asked: SignAsked, now: float) -> Answer | None:
-        """Why this destructive command is not signed; None: the log proves that it was ordered and approved."""
-        if not (command.kind.isascii() and command.kind.islower() and command.kind.replace("-", "").isalpha()):
-            return 403, {"code": "kind-not-allowed"}
-        if len(command.kind) > MOST_KIND:
-            return 403, {"code": "kind-not-allowed"}
-        if asked.order is None:
-            return 403, {"code": "order-missing"}
-        head = self.state.head
-        if asked.size is not None and asked.size != head.size:
-            return 409, {"code": "stale-size", "size": head.size, "root": head.root.hex()}
-        code = orders.refusal(command, asked.order, asked.approval, head=head, now=now)
-        return (403, {"code": code}) if code else None
 
     def prove(self, raw: bytes) -> Answer:
         """The signature under a node's question, by which it knows that the console has this key."""
@@ -204,6 +208,35 @@ class Signer:
             if token and hmac.compare_digest(given, b"Bearer " + token.encode()):
                 found = use
         return found
+
+
+class _Proving:
+    """What came with one command or several, looked at once, when the first of them needs it."""
+
+    def __init__(self, signer: Signer, asked: SignAsked | SignAllAsked) -> None:
+        self.now, self._head, self._asked = signer.clock(), signer.state.head, asked
+        self._found: orders.Ordered | str | None = None
+
+    @property
+    def stale(self) -> Answer | None:
+        """The refusal of proofs that are of another tree than was signed last."""
+        if self._asked.order is None or self._asked.size in (None, self._head.size):
+            return None
+        return 409, {"code": "stale-size", "size": self._head.size, "root": self._head.root.hex()}
+
+    def refused(self, command: Command) -> Answer | None:
+        """Why this destructive command is not signed; None: the log proves that it was ordered and approved."""
+        kind, order = command.kind, self._asked.order
+        if len(kind) > MOST_KIND or not (kind.isascii() and kind.islower() and kind.replace("-", "").isalpha()):
+            return 403, {"code": "kind-not-allowed"}
+        if order is None:
+            return 403, {"code": "order-missing"}
+        if self.stale:
+            return self.stale
+        if self._found is None:
+            self._found = orders.ordered(order, self._asked.approval, head=self._head, now=self.now)
+        code = self._found if isinstance(self._found, str) else orders.beyond(self._found, command)
+        return (403, {"code": code}) if code else None
 
 
 def _read(raw: bytes, kind: type[Asked]) -> Asked | None:

@@ -10,7 +10,7 @@ it is true.
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -87,6 +87,15 @@ class _DecisionBody(msgspec.Struct, frozen=True):
     outcome: str
 
 
+class Ordered(NamedTuple):
+    """An order that the log proves. `unapproved`: why no command that needs a second person goes by it, None if so."""
+
+    leaf: Leaf
+    data: _Order
+    not_after: float
+    unapproved: str | None
+
+
 def refusal(command: Command, order: Evidence, approval: Evidence | None, *, head: Head, now: float) -> str | None:
     """None where the log proves that this command was ordered and approved, else the code of why not.
 
@@ -96,6 +105,12 @@ def refusal(command: Command, order: Evidence, approval: Evidence | None, *, hea
         head: what was signed last; the proofs must hold under it.
         now: seconds since 1970.
     """
+    found = ordered(order, approval, head=head, now=now)
+    return found if isinstance(found, str) else beyond(found, command)
+
+
+def ordered(order: Evidence, approval: Evidence | None, *, head: Head, now: float) -> Ordered | str:
+    """What the log proves was ordered, with its approval; else the code of why that is no order."""
     found = _proved(order, "order", ORDER, head, now)
     if isinstance(found, str):
         return found
@@ -107,19 +122,21 @@ def refusal(command: Command, order: Evidence, approval: Evidence | None, *, hea
         return "order-malformed"
     if (body.action, body.outcome) != ("order.approved", "success") or body.data.risk not in RISKS:
         return "order-malformed"
-    if command.order_hash != leaf.body_hash.hex():
+    alone = risk_of(body.data.risk, body.data.kinds) != SECOND_PERSON and not body.data.approval
+    return Ordered(leaf, body.data, not_after, None if alone else _approval_refusal(leaf, body, approval, head, now))
+
+
+def beyond(order: Ordered, command: Command) -> str | None:
+    """Why the command is not one of the order's, None if it is and the order is approved."""
+    if command.order_hash != order.leaf.body_hash.hex():
         return "order-of-another-command"
-    if command.kind not in body.data.kinds:
+    if command.kind not in order.data.kinds:
         return "order-of-another-kind"
-    if command.node not in body.data.nodes:
+    if command.node not in order.data.nodes:
         return "order-of-another-node"
-    if command.expires_at > not_after:
+    if command.expires_at > order.not_after:
         return "order-expired"
-    if refused := _reach_refusal(command, body.data):
-        return refused
-    if risk_of(body.data.risk, body.data.kinds) != SECOND_PERSON and not body.data.approval:
-        return None
-    return _approval_refusal(leaf, body, approval, head, now)
+    return _reach_refusal(command, order.data) or order.unapproved
 
 
 def risk_of(stated: str, kinds: Sequence[str]) -> str:

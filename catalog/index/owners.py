@@ -60,6 +60,7 @@ class Owners:
         t.owners.add(o)
         self.ghosts.append((o, self.place.pop(o)))
         for ks, (blocks, _, _) in self.holding.pop(o).items():
+            t.held.add((ks, o))
             if blocks:
                 t.dropped[source, tier, reason, ks, NO_FAMILY] += blocks
 

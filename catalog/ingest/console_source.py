@@ -171,7 +171,8 @@ class PurgeBook:
     ) -> None:
         """Of these (keyspace, owner), what is fenced is taken out like what is purged, as soon as nobody holds it.
 
-        Nodes mostly tell that they dropped it before their receipts are read; then nothing is left to purge.
+        Nodes mostly tell that they dropped it before their receipts are read, or the last of them ended or was lost;
+        then nothing is left to purge.
         """
         for keyspace in {keyspace for keyspace, _ in held}:
             row = keyspaces[keyspace]

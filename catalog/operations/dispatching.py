@@ -6,8 +6,8 @@ transaction is open while nodes are asked, and threads that ask touch no databas
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -22,11 +22,11 @@ from catalog import agents
 from catalog.models import Node, Step
 from catalog.operation_reach import keys_of
 from catalog.operations.observing import Seen
-from catalog.operations.probing import Probe, keys_before, node_of, probes_of
+from catalog.operations.probing import keys_before, node_of, probes_of
 from catalog.operations.receipts import Came, receipts_keep
 from kvconsole.infra.access import plane
 from kvconsole.infra.sql import named
-from kvcore.messages import PROTOCOL, Command
+from kvcore.messages import PROTOCOL, Command, Signed
 from kvcore.plan_steps import DESTROYS, LOCAL, OwnerSeen, StepWish, erase_targets
 from kvcore.targets import Bound, attached_of
 
@@ -141,17 +141,13 @@ def _give_back(sent: _Sent, due_at: datetime, **fields: object) -> None:
 
 def _send(seen: Seen, leased: Sequence[tuple[StepWish, int, int]]) -> list[_Sent]:
     """All nodes are asked at once; whose proofs were of an older head is asked again under the newest."""
-    probes = probes_of(seen, [wish for wish, _, _ in leased])
-    nodes = Node.objects.in_bulk(
-        {probes[w.step].node if w.step in probes else seen.places[w.owner].node for w, _, _ in leased}
-    )
+    calls = _Calls(seen, [wish for wish, _, _ in leased])
     proofs = _proofs(seen, None) if any(wish.kind in DESTROYS for wish, _, _ in leased) else None
     found: list[_Sent] = []
-    left, reach = in_turn(seen, leased), _Reach(seen)
+    left = in_turn(seen, leased)
     with ThreadPoolExecutor(min(MOST_THREADS, len(leased)), "order") as pool:
         for _ in range(STALE_TRIES):
-            answers = list(pool.map(_asking(seen, nodes, proofs, probes, reach), [wish for wish, _, _ in left]))
-            pairs = list(zip(left, answers, strict=True))
+            pairs = list(zip(left, _answers(pool, calls, [wish for wish, _, _ in left], proofs), strict=True))
             stale = [a for _, a in pairs if isinstance(a, NotAnswered) and a.code == "stale-size" and a.size]
             found += [_Sent(*lease, answer) for lease, answer in pairs if answer not in stale]
             left = [lease for lease, answer in pairs if answer in stale]
@@ -172,26 +168,57 @@ def in_turn(seen: Seen, leased: Sequence[tuple[StepWish, int, int]]) -> list[tup
     return [one for _, one in sorted(zip(turns, leased, strict=True), key=lambda pair: pair[0])]
 
 
-def _asking(
-    seen: Seen,
-    nodes: dict[UUID, Node],
-    proofs: agents.Proofs | NotAnswered | None,
-    probes: dict[str, Probe],
-    reach: "_Reach",
-) -> Callable[[StepWish], _ANSWER]:
-    def ask(wish: StepWish) -> _ANSWER:
-        if wish.kind in DESTROYS and not isinstance(proofs, agents.Proofs):
-            return proofs or NotAnswered("order-not-logged")
-        probe = probes.get(wish.step)
-        node = nodes.get(probe.node if probe else seen.places[wish.owner].node)
-        if node is None:
-            return NotAnswered("node-not-enrolled", final=True)
-        given = proofs if wish.kind in DESTROYS and isinstance(proofs, agents.Proofs) else None
-        if probe:
-            return agents.order(node, _command(seen, wish, node, probe.args), given)
-        return _in_parts(seen, wish, node, given, reach)
+def _answers(
+    pool: ThreadPoolExecutor, calls: "_Calls", wishes: Sequence[StepWish], proofs: agents.Proofs | NotAnswered | None
+) -> list[_ANSWER]:
+    """What came back for each: commands are signed together, and each is on its way as soon as it is signed."""
+    came: dict[str, Future[_ANSWER] | NotAnswered] = {}
+    for destroying in (True, False):
+        given = proofs if destroying else None
+        some = [(wish, calls.nodes.get(calls.to(wish))) for wish in wishes if (wish.kind in DESTROYS) is destroying]
+        if some and destroying and not isinstance(given, agents.Proofs):
+            came |= dict.fromkeys([wish.step for wish, _ in some], given or NotAnswered("order-not-logged"))
+            continue
+        assert not isinstance(given, NotAnswered)
+        came |= {w.step: NotAnswered("node-not-enrolled", final=True) for w, n in some if n is None or not n.public_key}
+        ready = [(wish, node, calls.command(wish, node)) for wish, node in some if node and node.public_key]
+        envelopes = agents.signed([command for _, _, command in ready], given)
+        for (wish, node, command), envelope in zip(ready, envelopes, strict=True):
+            came[wish.step] = pool.submit(calls.ask, wish, node, command, envelope, given)
+    return [one.result() if isinstance(one := came[wish.step], Future) else one for wish in wishes]
 
-    return ask
+
+class _Calls:
+    """What all calls of a round have in common. Threads use it."""
+
+    def __init__(self, seen: Seen, wishes: Sequence[StepWish]) -> None:
+        self._seen, self._probes, self._reach = seen, probes_of(seen, wishes), _Reach(seen)
+        self.nodes: dict[UUID, Node] = Node.objects.in_bulk({self.to(wish) for wish in wishes})
+
+    def to(self, wish: StepWish) -> UUID:
+        """Who is asked."""
+        probe = self._probes.get(wish.step)
+        return probe.node if probe else self._seen.places[wish.owner].node
+
+    def command(self, wish: StepWish, node: Node, part: int = 0) -> Command:
+        """The command, with the part of this number of what it reaches."""
+        probe = self._probes.get(wish.step)
+        return _command(self._seen, wish, node, probe.args if probe else {**wish.args, **self._reach.args(part)[0]})
+
+    def ask(
+        self, wish: StepWish, node: Node, command: Command, envelope: Signed | NotAnswered, given: agents.Proofs | None
+    ) -> _ANSWER:
+        """The node's answer when it has all parts that it wants; one that is under way wants none."""
+        if wish.step in self._probes:
+            return agents.send(node, command, envelope)
+        parts = self._reach.parts
+        answer = agents.send(node, command, envelope, self._reach.args(0)[1])
+        for _ in parts:
+            if not isinstance(answer, agents.UnderWay) or answer.wants is None:
+                break
+            number = next((n for n, part in enumerate(parts) if part.first == answer.wants), 0)
+            answer = agents.order(node, self.command(wish, node, number), given, self._reach.args(number)[1])
+        return answer
 
 
 class _Reach:
@@ -202,26 +229,17 @@ class _Reach:
         self.parts = self.bound.parts()
         self.keys = keys_of(seen.operation.id) if attached_of(self.bound.targets) else {}
 
+        self._made: dict[int, tuple[dict[str, Any], dict[str, bytes]]] = {}
+
     def args(self, number: int) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """What a command says of the part of this number, and the keys that go beside it."""
-        part = self.parts[number]
-        mine = self.bound.targets[part.first : part.first + part.length]
-        said = {"targets": msgspec.to_builtins(list(mine)), "part": msgspec.to_builtins(part),
-                "targets_root": self.bound.root}  # fmt: skip
-        return said, {name: self.keys[name] for name in attached_of(mine)}
-
-
-def _in_parts(seen: Seen, wish: StepWish, node: Node, given: agents.Proofs | None, reach: _Reach) -> _ANSWER:
-    """The node's answer when it has all parts that it wants; one that is under way wants none."""
-    number, answer = 0, agents.UnderWay()
-    for _ in range(len(reach.parts) + 1):
-        said, keys = reach.args(number)
-        found = agents.order(node, _command(seen, wish, node, {**wish.args, **said}), given, keys)
-        if not isinstance(found, agents.UnderWay) or found.wants is None:
-            return found
-        answer = found
-        number = next((n for n, part in enumerate(reach.parts) if part.first == found.wants), 0)
-    return answer
+        """What a command says of the part of this number, and the keys that go beside it: the same for every node."""
+        if number not in self._made:
+            part = self.parts[number]
+            mine = self.bound.targets[part.first : part.first + part.length]
+            said = {"targets": msgspec.to_builtins(list(mine)), "part": msgspec.to_builtins(part),
+                    "targets_root": self.bound.root}  # fmt: skip
+            self._made[number] = said, {name: self.keys[name] for name in attached_of(mine)}
+        return self._made[number]
 
 
 def _command(seen: Seen, wish: StepWish, node: Node, args: dict[str, Any]) -> Command:

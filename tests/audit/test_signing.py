@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -10,7 +11,7 @@ from audit import signing
 from audit.keyfiles import verify
 from audit.signing import NotAnswered
 from kvcore import notes
-from kvcore.messages import PROTOCOL, Command, EnrolmentQuestion, enrolment_bytes
+from kvcore.messages import PROTOCOL, Command, EnrolmentQuestion, Signed, enrolment_bytes
 from tests.audit.signer.making import Log
 from tests.catalog.fleet_fixtures import running_signer, signer  # noqa: F401
 
@@ -55,6 +56,35 @@ def test_refusals_have_their_code_and_whether_to_ask_again(signer, settings):  #
     assert grown(0, 1) == NotAnswered("token-of-another-use", final=True)
     settings.SIGNER_TOKEN = "x" * 40
     assert signing.sign_export(bytes(32)) == NotAnswered("not-authenticated")
+
+
+def test_several_commands_are_signed_in_few_questions_and_in_their_order(signer, monkeypatch):  # noqa: F811
+    asked, real = [], signing._asked
+    monkeypatch.setattr(signing, "_asked", lambda *given: (asked.append(given[1]), real(*given))[1])
+    now = time.time()
+    several = [
+        Command(v=PROTOCOL, step=str(n), kind="ping" if n % 3 else "shred", node="n", order_hash="00",
+                issued_at=now, expires_at=now + 60, args={"x": "y" * 100})
+        for n in range(600)
+    ]  # fmt: skip
+    found = list(signing.sign_commands(several))
+    assert asked == ["/v1/sign-all"] * 3  # 256 of them at most
+    assert [one.body["step"] for one in found if isinstance(one, Signed)] == [str(n) for n in range(600) if n % 3]
+    assert found[::3] == [NotAnswered("order-missing", final=True)] * 200
+    asked.clear()
+    monkeypatch.setattr(signing, "MOST_ASKED", 1000)
+    assert len(list(signing.sign_commands(several[:9]))) == 9
+    assert len(asked) == 3
+
+
+def test_a_signer_that_is_away_is_asked_once_for_several(settings):
+    settings.SIGNER_URL, tries = "http://127.0.0.1:1", []
+    with pytest.MonkeyPatch.context() as patch:
+        real = signing._signed
+        patch.setattr(signing, "_signed", lambda asked: (tries.append(1), real(asked))[1])
+        found = list(signing.sign_commands([command("ping")] * 600))
+    assert {(one.code, one.final) for one in found} == {("signer-unavailable", False)}
+    assert (len(found), tries) == (600, [1])
 
 
 def test_the_key_is_known_and_proved(signer):  # noqa: F811

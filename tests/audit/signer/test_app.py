@@ -10,7 +10,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from audit.asked import MOST_COMMANDS
 from audit.keyfiles import verify
+from audit.signer import orders
 from audit.signer.app import BODY_BYTES
 from kvcore import notes
 from kvcore.messages import PROTOCOL, EnrolmentQuestion, enrolment_bytes, fingerprint, signed_bytes
@@ -149,6 +151,64 @@ def test_an_order_that_is_not_signed_yet_is_not_in_the_log(signer, logged):
     assert signer.sign(ask(command(log, order), log.evidence(order))) == (403, {"code": "order-not-in-log"})
     signed_up_to(signer, log)
     assert signer.sign(ask(command(log, order), log.evidence(order)))[0] == 200
+
+
+def ask_all(commands, order=None, approval=None, **more):
+    """The bytes of a request to sign several."""
+    one = json.loads(ask({}, order, approval, **more))
+    del one["command"]
+    return json.dumps({"commands": commands, **one}).encode()
+
+
+def test_of_several_commands_each_is_answered_as_alone_with_one_look_at_their_order(signer, logged, monkeypatch):
+    log, order, approval = logged
+    good, proofs = command(log, order), (log.evidence(order), log.evidence(approval))
+    several = [
+        good,
+        {**good, "node": APPROVAL},
+        {**good, "kind": "erase"},
+        {**good, "kind": "Purge"},
+        {**good, "kind": "ping"},
+        {**good, "expires_at": NOW - 1},
+        {**good, "v": 0},
+        {**good, "more": 1},
+        {**good, "order_hash": "00" * 32},
+        *[{**good, "step": str(n)} for n in range(100)],
+    ]
+    alone = [signer.sign(ask(one, *proofs, size=log.size))[1] for one in several]
+    looks, verified = [], orders.verify_inclusion
+    monkeypatch.setattr(orders, "verify_inclusion", lambda *given: (looks.append(1), verified(*given))[1])
+    status, answer = signer.sign_all(ask_all(several, *proofs, size=log.size))
+    assert (status, answer["answers"]) == (200, alone)
+    assert len(looks) == 2  # the order and its approval, once
+    assert [one["code"] for one in alone if isinstance(one, dict)] == [
+        "order-of-another-node", "order-of-another-kind", "kind-not-allowed", "command-expired", "version-unsupported",
+        "command-malformed", "order-of-another-command",
+    ]  # fmt: skip
+
+
+def test_several_commands_under_an_older_head_are_not_signed_at_all(signer, logged):
+    log, order, approval = logged
+    raw = ask_all([command(log, order)] * 2, log.evidence(order), log.evidence(approval), size=log.size)
+    assert signer.sign_all(raw)[0] == 200
+    log.fill(1)
+    signed_up_to(signer, log)
+    assert signer.sign_all(raw) == (409, {"code": "stale-size", "size": log.size, "root": log.root().hex()})
+
+
+def test_several_commands_need_what_each_needs(signer, logged):
+    log, order, approval = logged
+    one = command(log, order)
+    told = {
+        "order-missing": ask_all([one]),
+        "approval-missing": ask_all([one], log.evidence(order), size=log.size),
+        "order-of-another-type": ask_all([one], log.evidence(approval), size=log.size),
+    }
+    for code, raw in told.items():
+        assert signer.sign_all(raw) == (200, {"answers": [{"code": code}]})
+    for wrong in (ask_all([]), ask_all([{}] * (MOST_COMMANDS + 1)), ask(one), b"{}", ask_all([1])):
+        assert signer.sign_all(wrong) == (400, {"code": "command-malformed"})
+    assert over_http(signer, "POST", "/v1/sign-all", ask_all([one]), TOKENS.log)[0] == 403
 
 
 @pytest.mark.parametrize("change", ["order", "leaf", "more", "body"])

@@ -191,7 +191,8 @@ def test_rows_of_what_was_fenced_leave_with_the_last_of_their_holders(rig, sim, 
     raise_fence(planted, ns)
     rig.tick(0.2)
     if how == "lost":
-        rig.tick(60.0)
+        planted.execute("UPDATE catalog_node SET state = 'lost' WHERE id = %s", (sim.node,))
+        rig.tick(0.6)
     else:
         sim.restart()
         rig.send(sim.node, sim.frame())
