@@ -23,6 +23,8 @@ from tenants.erasing import Erasable, fences_of
 from tenants.selectors import tenant_slugs
 
 add_codes({"approval-needed": (409, "A second person has to agree to it")})
+LEASES_WITHIN = timedelta(seconds=60)
+"""How long blocks in use are waited for, at least."""
 SLACK_KEYS, ONE_IN = 64, 20
 """How many keys more than are found now may have been there when it was asked for."""
 SAME_TIME = timedelta(seconds=60)
@@ -31,7 +33,8 @@ SAME_TIME = timedelta(seconds=60)
 def disbelief(operation: Operation, row: Plan | None, now: datetime) -> str:
     """Code of why it is not carried out, "" if it is what it seems to be; of what the fleet asked for always "".
 
-    Its row is changed, where the session said wrong how far or when it was fenced. On the fleet's plane.
+    Its row is changed, where the session said wrong how far or when it was fenced, or when leases may be broken. On the
+    fleet's plane.
     """
     at = operation.said_at
     if at is None:
@@ -55,7 +58,8 @@ def disbelief(operation: Operation, row: Plan | None, now: datetime) -> str:
     operation.fence_seq = fences_of([(t.namespace, t.min_gen) for t in targets if t.namespace and not t.keys_hash])
     if abs(operation.fenced_at - at) > SAME_TIME:
         operation.created_at = operation.fenced_at = at
-    operation.save(update_fields=["fence_seq", "fenced_at", "created_at"])
+    operation.deadline = max(operation.deadline, at + LEASES_WITHIN)
+    operation.save(update_fields=["fence_seq", "fenced_at", "created_at", "deadline"])
     return ""
 
 

@@ -16,7 +16,7 @@ from django.db import transaction
 from audit.approvals import approval_of
 from audit.standing import hindrance
 from catalog.models import Operation, OperationTarget, Plan
-from catalog.operation_believing import disbelief
+from catalog.operation_believing import LEASES_WITHIN, disbelief
 from catalog.operation_orders import (
     KIND,
     operation_conclude,
@@ -37,8 +37,6 @@ from tenants.erasing import epoch_leased_until, owned
 from tenants.services import Fenced, epoch_close, namespaces_fence
 
 add_codes({"targets-foreign": (409, "What it reaches is another tenant's")})
-LEASES_WITHIN = timedelta(seconds=60)
-"""How long blocks in use are waited for."""
 DRAIN_LEAST = timedelta(seconds=30)
 """As long as a ticket: whoever was sent to the old epoch at the last moment has read by then."""
 LOOK_AGAIN = timedelta(seconds=30)

@@ -148,8 +148,8 @@ class Loaded:
                 self._hold(seq, at, o, s, facts.unpack(n, held), states)
         for o, s, before in f.heirs:
             for was in self.births.inherit((o, s), before):
-                self.dirty_place.pop((was, s), None)
-                self.dirty_place[was, s] = (seq, at)
+                if self.dirty_place.pop((was, s), None) is not None:
+                    self.dirty_place[was, s] = (seq, at)
         for s in f.dead:
             self.dirty_seg.pop(s, None)
         m.bury(f.dead)

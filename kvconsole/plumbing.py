@@ -23,6 +23,7 @@ from django.utils.deprecation import MiddlewareMixin
 from audit import tree
 from kvconsole.infra import sql
 from kvconsole.infra.addresses import within
+from kvconsole.infra.keystore import keystore
 
 INGEST_LAG_SECONDS = 10.0
 """Nodes are heard twice a second; a writer that committed nothing for longer is asked whether it still is one."""
@@ -139,6 +140,8 @@ def _key_store() -> str:
         raise NotWell("others than its owner may enter KVC_KEYSTORE_DIR")
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         raise NotWell("KVC_KEYSTORE_DIR cannot be written")
+    if problems := keystore().problems():
+        raise NotWell(problems[0])
     return "writable"
 
 

@@ -49,6 +49,7 @@ BEGIN
      (OLD.id, OLD.tenant_id, OLD.kind, OLD.trigger, OLD.about, OLD.selector, OLD.plan, OLD.plan_hash, OLD.risk,
       OLD.requested_by, OLD.requester, OLD.needs_approval, OLD.windows_passed, OLD.not_after, OLD.said_at)
      OR OLD.approval <> NEW.approval OR num_nulls(NEW.approval) > num_nulls(OLD.approval)
+     OR current_user = 'kv_tenant' AND NEW.due_at > greatest(OLD.due_at, clock_timestamp() + interval '1 minute')
      OR OLD.stopped_at IS NOT NULL AND NEW.stopped_at IS DISTINCT FROM OLD.stopped_at
      OR OLD.concluded_at IS NOT NULL AND NEW.concluded_at IS DISTINCT FROM OLD.concluded_at
      OR OLD.order_event IS NULL AND NEW.order_event IS NOT NULL  -- `catalog_ordered` alone
@@ -62,12 +63,23 @@ BEGIN
 END $$;
 CREATE TRIGGER kept BEFORE UPDATE ON catalog_operation FOR EACH ROW EXECUTE FUNCTION catalog_operation_kept();
 
-CREATE FUNCTION catalog_targets_said() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- A tenant's session adds to what it fenced itself, and to nothing that others asked for or that somebody still decides
+-- on. The row is locked, so that nothing comes in between the last look at the targets and the order.
+CREATE FUNCTION catalog_targets_said() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  one record;
 BEGIN
-  IF current_user IN ('kv_tenant', 'kv_operator') AND EXISTS (
-       SELECT FROM added a LEFT JOIN public.catalog_operation o ON o.tenant_id = a.tenant_id AND o.id = a.operation
-        WHERE o.id IS NULL OR o.order_event IS NOT NULL OR o.concluded_at IS NOT NULL) THEN
-    RAISE EXCEPTION 'what an operation reaches is said before it is ordered' USING ERRCODE = '42501';
+  IF session_user IN ('kv_tenant', 'kv_operator') THEN
+    FOR one IN SELECT DISTINCT a.tenant_id, a.operation FROM added a LOOP
+      PERFORM FROM public.catalog_operation o
+        WHERE o.tenant_id = one.tenant_id AND o.id = one.operation AND o.order_event IS NULL AND o.concluded_at IS NULL
+          AND (session_user <> 'kv_tenant' OR o.said_at IS NOT NULL AND o.fenced_at IS NOT NULL)
+        FOR SHARE;
+      IF NOT FOUND THEN
+        RAISE EXCEPTION 'what an operation reaches is said before it is ordered' USING ERRCODE = '42501';
+      END IF;
+    END LOOP;
   END IF;
   RETURN NULL;
 END $$;

@@ -43,6 +43,15 @@ class KeyEpochs:
         found = os.listdir(self.directory) if self.directory.is_dir() else []
         return sorted(int(named[1]) for name in found if (named := _NAME.fullmatch(name)))
 
+    def problems(self) -> list[str]:
+        """Why they cannot be used; empty when they can."""
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            mode = self.directory.stat().st_mode
+        except OSError as e:
+            return [f"the directory of shred epochs: {e.strerror}"]
+        return ["the directory of shred epochs is open to others: it must have mode 0700"] if mode & 0o077 else []
+
     def began(self) -> float | None:
         """When the newest epoch began, in seconds since 1970; None before the first."""
         numbers = self.numbers()

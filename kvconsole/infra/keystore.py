@@ -299,7 +299,7 @@ class KeyStore:
             self._check_directory()
         except KeyStoreUnavailable as e:
             return [str(e)]
-        return []
+        return self.epochs.problems() if self.epochs else []
 
     def _path(self, name: str) -> Path:
         if not _NAME.fullmatch(name):

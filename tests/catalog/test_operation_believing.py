@@ -168,7 +168,7 @@ def test_how_far_and_since_when_it_is_fenced_is_what_the_log_of_fences_says(tena
     with tenant_context(who):
         first = started(planned(who, label="a"), who)
         seq = FenceEntry.objects.get(tenant_id=tenant.id).seq
-        new = copied(first, TENANT_PLANE, fence_seq="0", fenced_at=ago, created_at=ago)
+        new = copied(first, TENANT_PLANE, fence_seq="0", fenced_at=ago, created_at=ago, deadline=ago)
         (target,) = OperationTarget.objects.filter(operation=first.id)
         target.operation, target.fence_seq = new, 0
         target.save(force_insert=True)
@@ -176,6 +176,7 @@ def test_how_far_and_since_when_it_is_fenced_is_what_the_log_of_fences_says(tena
     assert ordered(operation)[2] is not None
     assert operation.fence_seq == seq > 0
     assert operation.said_at - timedelta(seconds=60) <= operation.fenced_at == operation.created_at
+    assert operation.deadline == operation.said_at + timedelta(seconds=60)
 
 
 def test_a_second_person_is_told_what_is_there_and_not_what_the_session_wrote(tenant):
@@ -190,3 +191,25 @@ def test_a_second_person_is_told_what_is_there_and_not_what_the_session_wrote(te
     approval = approval_of("operation", str(operation.id), tenant_id=tenant.id)
     assert (approval.risk, approval.what["blocks"], approval.what["tenants"]) == ("R3", 0, [tenant.slug])
     assert approval.what["reasons"][0] == "crypto-erase"
+
+
+def test_nobody_adds_to_what_others_asked_for_or_somebody_decides_on(tenant):
+    """A row more, before the order, would be erased with the rest."""
+    who, staff = principal(tenant, at=NOW - timedelta(seconds=30)), principal(at=NOW - timedelta(seconds=30))
+    good = {"reason": "why", "confirm_phrase": "delete 0 objects"}
+    theirs = a_namespace(a_tenant())
+    with transaction.atomic():
+        plan = planned(staff, tenant=tenant.slug, label="a", options={"crypto_erase": True})
+        waits = started(plan, staff, **good)
+    with tenant_context(who):
+        own = started(planned(who, label="a", options={"crypto_erase": True}), who, **good)
+        for operation in (waits, own):
+            assert operation.fenced_at is None
+            with pytest.raises(DatabaseError) as caught, transaction.atomic(using=TENANT_PLANE):
+                OperationTarget.objects.create(
+                    operation=operation.id, tenant_id=tenant.id, namespace=theirs.id, digest=bytes(theirs.digest),
+                    min_gen=9, fence_seq=1,
+                )  # fmt: skip
+            assert caught.value.__cause__.sqlstate == "42501"
+        assert refused(changed, waits, TENANT_PLANE, "due_at = now() + interval '1 year'")
+        changed(waits, TENANT_PLANE, "due_at = now()")

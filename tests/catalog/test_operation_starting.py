@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import ProgrammingError, transaction
 
 from audit.approvals import approval_decide
 from audit.models import Event
@@ -191,12 +192,15 @@ def test_who_asked_for_it_never_agrees_to_it_wherever_they_ask_from():
 def test_an_agreement_is_to_the_plan_that_was_seen():
     tenant, who = a_tenant(erasure_scope="label"), person()
     namespace, operation = a_namespace(tenant, label="a"), far(tenant, who)
-    Operation.objects.filter(id=operation.id).update(plan_hash=b"x" * 32)
-    approval_decide(approval_id=operation.approval, approve=True, actor=person("approver"), now=NOW)
-    assert not started(operation)
-    assert (operation.outcome, operation.problem) == ("expired", "plan-mismatch")
+    for change in ({"plan_hash": b"x" * 32}, {"selector": {"tenant": tenant.slug}}, {"plan": uuid.uuid4()}):
+        with pytest.raises(ProgrammingError, match="stays what it was asked"), transaction.atomic():
+            Operation.objects.filter(id=operation.id).update(**change)
     namespace.refresh_from_db()
     assert namespace.min_gen == 1
+    approval_decide(approval_id=operation.approval, approve=True, actor=person("approver"), now=NOW)
+    assert started(operation)
+    namespace.refresh_from_db()
+    assert namespace.min_gen == 2
 
 
 def test_an_agreement_that_comes_too_late_is_none():

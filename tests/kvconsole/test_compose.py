@@ -108,8 +108,8 @@ def test_secrets_are_declared_given_and_used(name: str) -> None:
 @pytest.mark.parametrize("name", list(OURS))
 def test_a_service_is_given_what_it_uses_and_no_more(name: str) -> None:
     volumes = {
-        "web": ["keys:/keys", "exports:/exports"],
-        "worker": ["keys:/keys", "exports:/exports"],
+        "web": ["keys:/keys", "epochs:/epochs", "exports:/exports"],
+        "worker": ["keys:/keys", "epochs:/epochs", "exports:/exports"],
         "signer": ["signer:/signer"],
     } | {
         "agent": ["agent:/data"],

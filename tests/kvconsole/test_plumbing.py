@@ -108,6 +108,11 @@ def test_a_key_store_that_others_may_enter(
     open_to_all.mkdir(mode=0o755)
     monkeypatch.setattr(settings, "KEYSTORE_DIR", str(open_to_all))
     assert "others" in str(parts(client, 503)["key_store"]["detail"])
+    open_to_all.chmod(0o700)
+    assert parts(client, 200)["key_store"]["ok"]
+    (tmp_path / "epochs").mkdir(mode=0o755)
+    monkeypatch.setattr(settings, "SHRED_DIR", str(tmp_path / "epochs"))
+    assert "shred epochs" in str(parts(client, 503)["key_store"]["detail"])
     monkeypatch.setattr(settings, "KEYSTORE_DIR", str(tmp_path / "absent"))
     assert not parts(client, 503)["key_store"]["ok"]
 

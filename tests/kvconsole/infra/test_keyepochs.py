@@ -129,3 +129,11 @@ def test_what_is_sealed_is_bound_to_its_name_and_kept_from_others(store, tmp_pat
     store.epochs.end(1)
     with pytest.raises(EpochOver):
         store.epochs.unseal(path.read_bytes(), "a")
+
+
+def test_a_directory_that_others_may_enter_is_a_problem(store, tmp_path):
+    assert store.problems() == []
+    (tmp_path / "epochs").chmod(0o755)
+    assert ["shred epochs" in problem for problem in store.problems()] == [True]
+    (tmp_path / "file").touch()
+    assert KeyStore(store.directory, KeyEpochs(tmp_path / "file" / "x")).problems()
