@@ -117,7 +117,7 @@ class CertificateIn(Strict):
 
 
 class CellOut(serializers.Serializer[Any]):
-    """What one owner holds of the targets, as of its position."""
+    """What one owner holds of the targets, as of its position. `node`: its name; to a tenant its id."""
 
     owner = serializers.IntegerField()
     node = serializers.CharField()
@@ -195,7 +195,8 @@ ProgressCellOut = type(
     "ProgressCellOut",
     (serializers.Serializer,),
     {
-        "__doc__": "How far one owner is. `class`: 0 to 5, null = not graded yet; `flags`: what is said beside it.",
+        "__doc__": "How far one owner is. `node`: its name; to a tenant its id. `class`: 0 to 5, null = not graded; "
+        "`flags`: what is said beside it.",
         "__module__": __name__,
         "node": serializers.CharField(),
         "source": serializers.CharField(),
