@@ -16,6 +16,8 @@ from tests.faults.brokers import QUEUE, READER, Between, forged, told_falsely
 from tests.faults.ends import alike, ended, once, said
 
 pytestmark = [pytest.mark.walk, pytest.mark.timeout(400)]
+BLOCKS = 32
+"""Of one request."""
 LABELS = ["agent", "calm", "lossy", "killed", "waiting", "kept"]
 SEED = 20261130
 DONE = ("Erased", "Verified", "Concluded")
@@ -40,15 +42,27 @@ class Site:
         console.start("web", "ingest", "signer", "sequencer")
         between.start_worker()
         console.seed()
-        console.nodes("n1", tiers=("hbm=512KiB", "dram=256KiB", "ssd=8MiB"))
+        console.nodes("n1", tiers=("hbm=1MiB", "dram=512KiB", "ssd=8MiB"))
+        self.ns = {}
+        self.fill("bulk", numbers=1)  # others' arenas are laid by then, and what follows fits
+        self.api = Api(console, self.fill(*LABELS, "bulk")["token"])
+
+    def fill(self, *labels, numbers=60):
+        """Each label has a request's blocks, in this order, and the bulk many; others' arenas may be in the way."""
         code = MAKE.replace('["first", "second"]', json.dumps(LABELS))
-        made = json.loads(console.manage("shell", "-v", "0", "-c", code).splitlines()[-1])
-        self.api, self.ns = Api(console, made["token"]), {}
-        for place in sorted(made["places"], key=lambda place: (place["label"] != "agent", place["label"] != "bulk")):
-            self.ns[place["label"]] = bytes.fromhex(place["ns"])
-            place["ticket"] = {k: bytes.fromhex(v) if k in ("ns", "mac") else v for k, v in place["ticket"].items()}
-            drive(place, range(30) if place["label"] == "bulk" else [1])
-        until(lambda: all(self.held(label) for label in self.ns), "blocks are in the catalog")
+
+        def filled():
+            made = json.loads(self.console.manage("shell", "-v", "0", "-c", code).splitlines()[-1])
+            of = {place["label"]: place for place in made["places"]}
+            self.ns = {label: bytes.fromhex(place["ns"]) for label, place in of.items()}
+            for label in labels:
+                place = of[label]
+                place["ticket"] = {k: bytes.fromhex(v) if k in ("ns", "mac") else v for k, v in place["ticket"].items()}
+                drive(place, range(numbers) if label == "bulk" else [1])
+            time.sleep(1.0)
+            return made if all(self.held(label) >= BLOCKS for label in labels) else None
+
+        return until(filled, lambda: {label: self.held(label) for label in labels})
 
     def ask(self, query, *values):
         with psycopg.connect(self.database.dsn("superuser"), autocommit=True) as cx:

@@ -41,13 +41,12 @@ def test_whoever_is_killed_a_deletion_ends_in_the_same_certificate(doomed, seed)
     print(f"seed {seed}")
     console.start("web", "ingest", "signer", "sequencer", "worker", "beat")
     console.seed()
-    console.nodes("n1", "n2", tiers=("hbm=512KiB", "dram=256KiB", "ssd=8MiB"))
+    console.nodes("n1", "n2", tiers=("hbm=1MiB", "dram=512KiB", "ssd=8MiB"))
     api = Api(console, make(console)["token"])
     ends = []
     for number, part in enumerate(("", *PARTS)):
         label = f"kill{number}"
-        _fill(console, label)
-        operation = until(lambda label=label: _asked(api, label), f"{part}: a plan of {label}", 60)
+        operation = until(lambda label=label: _asked(console, api, label), f"{part}: a plan of {label}", 120)
         if part:
             time.sleep(rng.random() * SPREAD_SECONDS)
             _killed(console, part)
@@ -68,11 +67,13 @@ def _fill(console, label):
     got = json.loads(console.manage("shell", "-v", "0", "-c", code, timeout=300).splitlines()[-1])
     for place in sorted(got["places"], key=lambda place: place["label"] != "bulk"):
         place["ticket"] = {k: bytes.fromhex(v) if k in ("ns", "mac") else v for k, v in place["ticket"].items()}
-        drive(place, range(30) if place["label"] == "bulk" else [1])
+        drive(place, range(60) if place["label"] == "bulk" else [1])
 
 
-def _asked(api, label):
+def _asked(console, api, label):
     """Its deletion, once what was put is in the directory: a small part of each tier, as others' are there too."""
+    _fill(console, label)
+    time.sleep(1.0)
     plan = api.post("/deletion-plans", {"selector": {"tenant": "walk", "label": label}})
     if not plan["blocks"] or plan["risk"] == "R3":
         return None

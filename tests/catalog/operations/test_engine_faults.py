@@ -115,7 +115,8 @@ def test_yesterdays_receipt_and_another_nodes_are_none(world):
     for side in (first, second):
         world.hold(side, namespace, 1, 2)
     first.mood, second.mood = "yesterday", "borrows"
-    operation = asked(world, selector={"tenant": world.tenant.slug, "label": "now"})
+    operation = asked(world, selector={"tenant": world.tenant.slug, "label": "now"}, reason="gone",
+                      confirm_phrase="delete 4 objects")  # fmt: skip
     world.acknowledged()
     world.go_on(operation, rounds=3)
     steps = Step.objects.filter(operation=operation.id, kind="erase", tier="hbm")
