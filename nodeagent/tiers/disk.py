@@ -91,15 +91,20 @@ class DiskTier:
     def _write_all(self, made: Sequence[NewObject], runs: Sequence[tuple[RunMeta, Bytes | Raw]], look: bool) -> None:
         """Objects and values are durable, the objects under temporary names.
 
-        One thread reads and checks, as several would only wait for each other; those who write seal what it read.
+        One thread reads and checks, before any writes: a digest is so short that beside others it would mostly wait
+        for its turn. Those who write seal what it read.
         """
-        writing = [self._writers.submit(self._keys.sync)]
+        syncing = self._writers.submit(self._keys.sync)
         try:
-            for new, (meta, raw) in zip(made, runs, strict=True):
-                given = raw() if callable(raw) else raw
-                writing.append(self._writers.submit(self._write_one, new, meta, given, look))
+            given = [raw() if callable(raw) else raw for _, raw in runs]
         finally:
-            wait(writing)  # all of them, so that none writes what is removed then
+            wait([syncing])
+        writing = [syncing]
+        writing += [
+            self._writers.submit(self._write_one, new, meta, raw, look)
+            for new, (meta, _), raw in zip(made, runs, given, strict=True)
+        ]
+        wait(writing)  # all of them, so that none writes what is removed then
         for one in writing:
             one.result()
 
