@@ -43,6 +43,11 @@ def space_of(console: Console, name: str, digest: bytes) -> Space:
     return Space(digest, [bytes.fromhex(key) for key in held], tokens, size)
 
 
+def node_of(console: Console, name: str) -> str:
+    """The id of the agent's node."""
+    return str(agent_get(console, name, "/v1/status")["node"])
+
+
 class Voice:
     """Speaks for a node whose agent is dead, from where the writer heard it last."""
 
@@ -53,6 +58,12 @@ class Voice:
         self.http = httpx.Client(headers=headers, timeout=30, trust_env=False)
         ((node, self.source, self.rank, self.boot, self.stream, self.seq),) = rows(console, POSITION, name)
         self.node = str(node)
+
+    def __enter__(self) -> "Voice":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.close()
 
     def say(self, items: Sequence[Item]) -> Answer:
         """The answer to the next frame, as an agent sends it."""

@@ -2,7 +2,6 @@
 
 import os
 import time
-import uuid
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -12,8 +11,7 @@ import pytest
 from kvconsole.embedded import Postgres
 from tests.accept.conftest import a_console
 from tests.accept.deleting import Fleet, everything, fact, fragments, occurrences
-from tests.accept.fleet import agent_get, catalog, inventories, quiet, say, until
-from tests.accept.reading import Readers
+from tests.accept.fleet import catalog, inventories, quiet, say, until
 from tests.accept.tenancy import Caller
 from tests.running import Console
 
@@ -24,8 +22,6 @@ CANARIES = 64
 NODES = ("n1", "n2", "n3", "n4")
 RUN_BYTES = 32 * 1_104
 """Of a prompt of 512 tokens on a node: 32 blocks with their heads."""
-MOVES, PROMPTS_MOVED = (10_000, 16) if LONG else (128, 2)
-"""Blocks that change nodes, and the prompts of 32 blocks that they are of."""
 DONE = {
     "hbm": ("memset", 3),
     "pinned": ("memset", 3),
@@ -52,17 +48,6 @@ def console(postgres: Postgres, template: str, service_base: object) -> Iterator
 def fleet(console: Console) -> Fleet:
     """Blocks of several labels may be put there."""
     return Fleet(console)
-
-
-def full_keys(console: Console, name: str, digest: bytes) -> set[bytes]:
-    """Keys of the blocks that the agent lists of a namespace."""
-    listing = agent_get(console, name, "/v1/inventory", secret=True)
-    return {bytes.fromhex(key) for row in listing["lists"] if row["ns"] == digest.hex() for key in row["keys"]}
-
-
-def node_of(console: Console, name: str) -> str:
-    """The id of the agent's node."""
-    return str(agent_get(console, name, "/v1/status")["node"])
 
 
 def technique_of(copy: dict[str, Any]) -> str:
@@ -208,46 +193,3 @@ def test_after_a_stop_behind_the_fence_the_old_blocks_never_come_back(fleet: Fle
     assert generations[2] > 0, "the namespace goes on"
     assert hits == 0, "the same prompts find nothing of what was fenced, though its bytes may lie there"
     assert not any(hit for _, hit in seen)
-
-
-@pytest.mark.timeout(1800)
-def test_of_blocks_that_move_between_nodes_no_reader_sees_two_places_or_none(console: Console, fleet: Fleet) -> None:
-    """Agents hand blocks to each other and back, while four readers ask the router where they are."""
-    operator = fleet.people.browser("operator")
-
-    def moved(**what: str) -> None:
-        selector = {"tenant": "erase", "label": "moves"}
-        asked = operator("POST", "/migrations", {"selector": selector, "reason": "seen from outside", **what},
-                         **{"Idempotency-Key": str(uuid.uuid4())})  # fmt: skip
-        assert asked.status_code == 202, asked.text
-        done = fleet.until(asked.json()["id"], lambda now: now["done"], "it ends", 300)
-        assert done["state"] == "completed", done
-
-    fleet.fill("moves", {"n1": range(5_000, 5_000 + PROMPTS_MOVED)})
-    until(lambda: quiet(console), 60, "blocks are told")
-    digest = fleet.namespaces["moves"]
-    for tier in ("hbm", "pinned", "dram"):
-        if any(h.digest == digest and h.tier == tier for h in inventories(console)):
-            moved(from_tier=tier, to_tier="ssd")
-    until(lambda: quiet(console), 60, "moves are told")
-    at = {name: node_of(console, name) for name in ("n1", "n2")}
-    keys = sorted(full_keys(console, "n1", digest))
-    assert len(keys) == PROMPTS_MOVED * 32
-
-    def held() -> Counter[tuple[str, str]]:
-        return Counter((h.node, h.tier) for h in catalog(console) if h.digest == digest)
-
-    moves, began = 0, time.monotonic()
-    callers = [fleet.people.token("operator", "operator", "viewer") for _ in range(4)]
-    with Readers(callers, digest, keys) as readers:
-        while moves < MOVES and not readers.wrong:
-            target = "n1" if moves // len(keys) % 2 else "n2"
-            moved(from_tier="ssd", to_tier="ssd", to_node=target)
-            moves += len(keys)
-            until(lambda target=target: held() == {(at[target], "ssd"): len(keys)}, 30, "they lie there alone")
-    say("operations-moves-running", moves=moves, blocks=len(keys), readers=4, looks=sum(readers.looks),
-        places=sorted(readers.places), both_or_neither=len(readers.wrong),
-        seconds=round(time.monotonic() - began, 1))  # fmt: skip
-    assert readers.wrong == []
-    assert min(readers.looks) > 20, readers.looks
-    assert readers.places == {("n1", "ssd"), ("n2", "ssd")}
