@@ -3,7 +3,8 @@
 from datetime import UTC, datetime
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from audit.models import Event
 from audit.registry import TYPES
@@ -38,6 +39,18 @@ def test_all_have_their_next_generation_and_a_place_in_the_log_of_fences():
         assert keystore().exists(namespace_name(one.digest, 2))
     assert Event.objects.filter(event_type=TYPES["namespaces.fenced"].number).count() == 1
     assert namespaces_fence(namespaces=[], reason="deletion", actor=WHO, now=NOW) == []
+
+
+def test_a_fence_costs_the_same_statements_whatever_their_number_and_none_of_them_is_of_blocks():
+    tenant, model = a_tenant(erasure_scope="label"), a_model()
+    paid = []
+    for count in (1, 30):
+        made = [a_namespace(tenant, model, label=f"{count}-{n}").id for n in range(count)]
+        with CaptureQueriesContext(connection) as asked:
+            assert len(namespaces_fence(namespaces=made, reason="deletion", actor=WHO, now=NOW)) == count
+        paid.append([one["sql"] for one in asked.captured_queries])
+    assert len(paid[0]) == len(paid[1]) <= 6
+    assert not any("catalog_" in sql for sql in paid[0] + paid[1])
 
 
 def test_the_newest_fence_is_noted_by_its_name_without_another_look(
