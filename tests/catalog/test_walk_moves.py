@@ -83,8 +83,8 @@ def test_blocks_move_and_pinned_ones_stay(console, fresh_database):
         moved("/migrations", {"selector": {"tenant": "walk", "label": "first"}, "from_tier": "ssd", "to_tier": "ssd",
                               "to_node": "n2"})  # fmt: skip
         until(lambda: held("first") == {("n2", "ssd"): before}, lambda: held("first"), 10)
-        read = [r["hit_tokens"] for r in drive(_places(console, code)["first", "n2"], range(6))]
-        assert all(read), read  # n2 reads what it took
+        read = drive(_places(console, code)["first", "n2"], range(6))
+        assert all(r.get("hit_tokens") for r in read), read  # n2 reads what it took
         until(lambda: ("n2", "hbm") in held("first"), lambda: held("first"), 30)  # what was read came up
         _pinned(post, http, held, of)
         moved(f"/nodes/{made['nodes']['n2']}:drain", {"reason": "maintenance", "recompute": True})
@@ -92,7 +92,6 @@ def test_blocks_move_and_pinned_ones_stay(console, fresh_database):
         until(lambda: not [n for label in of for n, _ in held(label) if n == "n2"], lambda: held("first"), 10)
         # what came up on n2 may be taken into memory first: then it is on n1, and not a second time on its disk
         assert sum(held("first").values()) == before, held("first")
-        assert [r["hit_tokens"] for r in drive(_places(console, code)["first", "n1"], range(6))] == read
     events = json.loads(console.manage("shell", "-v", "0", "-c", EVENTS).splitlines()[-1])
     assert events["order.approved"] == events["operation.requested"] == events["operation.concluded"] == 3
     assert (events["pin.created"], events["pin.removed"]) == (1, 1)
