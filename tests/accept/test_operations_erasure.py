@@ -40,7 +40,8 @@ def console(postgres: Postgres, template: str, service_base: object) -> Iterator
     with a_console(postgres, template, service_base) as made:  # type: ignore[arg-type]
         made.start("signer", "sequencer", "web", "ingest", "worker", "beat")
         made.seed()
-        made.nodes(*NODES, tiers=tuple(f"{tier}={kib}KiB" for tier, kib in sizes.items()))
+        made.nodes(*NODES, options=("--policy", "lru"),  # by value, what is never asked for again is not kept
+                   tiers=tuple(f"{tier}={kib}KiB" for tier, kib in sizes.items()))  # fmt: skip
         yield made
 
 
