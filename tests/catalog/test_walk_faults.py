@@ -98,9 +98,8 @@ def test_whatever_becomes_of_messages_and_processes_the_certificate_is_the_same(
         _stolen(site, tmp_path / "trap")
         between.lossy = True
         console.start("beat")
+        until(lambda: between.lost and between.doubled, lambda: between.taken)
         ends.append(("lossy", site.end("lossy", site.asked("lossy"))))
-        assert between.lost, between.taken
-        assert between.doubled, between.taken
         ends.append(("killed", _killed(site, "killed", rng, "worker", "signer")))
         ends.append(("agent", _killed(site, "agent", rng, "n1")))
         tiers = alike(ends)
