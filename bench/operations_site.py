@@ -87,7 +87,7 @@ class Fleet:
         at = [f"{name}=http://{where}" for name, where in listen.items()]
         made = json.loads(self.console.manage("node_create", "--json", *at, timeout=300))
         room = blocks * SLOT
-        sizes = {"hbm": room // 4, "dram": room // 2, "ssd": room}
+        sizes = {"hbm": room // 4, "dram": room // 2, "ssd": room * 3 // 2}  # all of it, and others' blocks beside it
         tiers = {tier: TierConfig(capacity_bytes=size) for tier, size in sizes.items()}
         for name in names:
             home = Home(self.console.state / f"agent-{name}")

@@ -9,13 +9,14 @@ what it contradicts, and its step is done again. Called by `engine` before it pl
 from datetime import datetime
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connections, transaction
 
 from catalog import operation_owners as owners
 from catalog.models import Step
 from catalog.operations.observing import Seen
 from catalog.operations.receipts import DOUBTED, receipt_of, turn_doubt
 from kvconsole.infra.access import plane
+from kvconsole.infra.sql import named
 from kvcore.certificates import CopyReceipts, contradictions, detail_of
 from kvcore.plan_steps import standings
 from kvcore.receipts import ErasedDetail, VerifiedDetail
@@ -40,7 +41,9 @@ def doubts_raise(seen: Seen, *, now: datetime) -> int:
             return 0
         nodes = {row.node for row in rows if row.node}
         places = owners.compared([(bytes(t.digest), t.min_gen) for t in seen.targets], nodes) if nodes else {}
-        found = {row.owner: code for row in rows if (code := _late(row, places.get(row.owner), seen.operation.id))}
+        ready = [(row, now_) for row in rows if (now_ := places.get(row.owner)) and _heard(row, now_)]
+        _mark([row.id for row, _ in ready])
+        found = {row.owner: code for row, now_ in ready if (code := _late(row, now_, seen.operation.id))}
         found |= {owner: ANNOUNCED_AGAIN for owner in again if _purged_behind_its_look(seen.operation.id, owner)}
         return sum(bool(turn_doubt(seen.operation.id, owner, code, now)) for owner, code in found.items())
 
@@ -55,12 +58,20 @@ def _open(seen: Seen) -> list[Step]:
     return list(rows.exclude(code__startswith=DOUBTED).exclude(args__has_key="compared"))
 
 
-def _late(row: Step, now: owners.Compared | None, operation: UUID) -> str:
-    """What the receipt contradicts, "" if nothing, or if it cannot be said yet."""
-    if now is None or ((now.boot, now.stream) == (row.at_boot, row.at_stream) and now.seq < row.at_seq):
-        return ""
-    row.args = {**row.args, "compared": True}
-    row.save(update_fields=["args"])
+def _heard(row: Step, now: owners.Compared) -> bool:
+    """Whether the source was heard up to the receipt's position, or the life that it speaks of is over."""
+    return (now.boot, now.stream) != (row.at_boot, row.at_stream) or now.seq >= row.at_seq
+
+
+def _mark(steps: list[UUID]) -> None:
+    """These receipts are compared; in one statement, as there are as many as places."""
+    if steps:
+        with connections[plane()].cursor() as cursor:
+            cursor.execute(named("catalog", "operations.sql")["steps_compared"], (steps,))
+
+
+def _late(row: Step, now: owners.Compared, operation: UUID) -> str:
+    """What the receipt contradicts, "" if nothing."""
     if (now.boot, now.stream) != (row.at_boot, row.at_stream):  # the life that it speaks of is over
         return ""
     mine = receipt_of(row), row.boot, row.attempt

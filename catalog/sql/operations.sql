@@ -95,6 +95,10 @@ UPDATE catalog_step s SET lease_holder = %(holder)s, lease_until = %(until)s, le
                  ORDER BY due_at LIMIT %(most)s FOR UPDATE SKIP LOCKED)
 RETURNING s.id, s.lease_token, s.tries
 
+-- name: steps_compared
+-- Receipts that were held against what came after them. (primary key)
+UPDATE catalog_step SET args = args || '{"compared": true}' WHERE id = ANY(%s)
+
 -- name: receipts_after
 -- Receipts of a node that follow one of these: a chain that forks is no chain. Indexes: catalog_step_node, of nodes.
 SELECT receipt ->> 'key', receipt_prev, receipt_hash FROM catalog_step

@@ -7,6 +7,7 @@ import pytest
 from django.db import connections
 
 from audit import signing
+from catalog.models import Step
 from catalog.operations import dispatching
 from catalog.operations.engine import reconcile
 from tests.catalog.operations.world import asked
@@ -45,6 +46,8 @@ def ordered(world, nodes):
     operation = asked(world)
     world.acknowledged()
     world.sealed()
+    for side in world.nodes:
+        world.heard(side)
     return operation
 
 
@@ -57,6 +60,23 @@ def test_all_commands_of_a_round_are_signed_in_one_question_and_asked_for_in_as_
     assert [one for one in out if one not in ("sql", COMMANDS)] == ["/v1/sign-all"]
     assert out.count("sql") <= STATEMENTS
     assert all({c.kind for c in side.orders} >= {"erase"} for side in world.nodes)
+
+
+def test_receipts_are_compared_in_one_statement_a_round(world):
+    operation = ordered(world, 4)
+    said = []
+
+    def stated(execute, sql, params, many, context):
+        said.append(sql)
+        return execute(sql, params, many, context)
+
+    with connections["default"].execute_wrapper(stated):
+        assert world.go_on(operation) == "completed"
+    marks = [sql for sql in said if "UPDATE" in sql and '"compared"' in sql]
+    steps = Step.objects.filter(operation=operation.id, args__has_key="compared").count()
+    assert steps == len(world.nodes) * 4  # an erase and a look on two tiers
+    assert 0 < len(marks) <= 4  # one a round in which something was heard
+    assert not [sql for sql in said if sql.startswith('UPDATE "catalog_step" SET "args"')]
 
 
 def test_what_does_not_fit_in_one_question_is_asked_in_several_and_all_is_done(world, paid, monkeypatch):
