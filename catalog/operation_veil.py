@@ -1,8 +1,8 @@
 """Decides what a tenant is told of the fleet and of others where an operation or a plan is shown: no names.
 
 A node is named to a tenant by its id, as on certificates, which have nothing else: that tells copies apart, and says
-nothing of sites, racks or counts in names. Of other tenants it is told that there are some, never which. The fleet's own
-people are told everything. Called by `operation_views`, so pages, REST and command line agree.
+nothing of sites, racks or counts in names. Of other tenants it is told that there are some, never which. The people of
+the fleet are told everything. Called by `operation_views`, so pages, REST and command line agree.
 """
 
 from collections.abc import Mapping

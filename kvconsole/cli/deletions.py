@@ -41,7 +41,7 @@ def delete_plan(
     subject: Annotated[str | None, typer.Option(help="Keyed digest, in hex")] = None,
     session: str | None = None, label: str | None = None,
     data_class: Annotated[str | None, typer.Option("--class", help="Data class")] = None,
-    prefix: Annotated[list[str] | None, typer.Option(help="Key of a block or its first half, in hex; repeatable")] = None,
+    prefix: Annotated[list[str] | None, typer.Option(help="Key of a block, or half of it, in hex; repeatable")] = None,
     older_than: Annotated[str | None, typer.Option(help="RFC 3339: what was there before")] = None,
     collateral: Annotated[str | None, typer.Option(help="none or namespace: of prefix and older-than")] = None,
     share_group: Annotated[list[str] | None, typer.Option(help="Goes too; may come several times")] = None,

@@ -108,6 +108,8 @@ def test_every_node_has_its_first_command_before_any_has_its_second(world, two):
     operation = asked(world)
     world.acknowledged()
     world.sealed()
+    for side in (first, second):  # however long that took
+        world.heard(side)
     seen = observe(operation, now=datetime.now(UTC))
     wishes = [wish for wish in steps(seen.intent, seen.observed) if wish.kind == "erase"]
     leased = sorted(((wish, 1, 1) for wish in wishes), key=lambda one: str(node_of(seen, one[0])))
