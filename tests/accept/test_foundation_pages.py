@@ -66,12 +66,9 @@ def test_pages_have_no_errors_no_foreign_requests_no_axe_findings_and_no_untrans
     for path in paths:
         for language in languages:
             with visits() as visit:
-                test_browser_axe.test_axe_finds_nothing(_as(visit, path), axe, path, language)
-        for theme, language in list(zip(looks.THEMES, looks.LANGUAGES, strict=True))[-len(languages) :]:
-            with visits() as visit:
-                looks.test_no_page_scrolls_sideways(functools.partial(_as(visit, path), theme=theme), path, language)
-        with visits() as visit:
-            looks.test_a_chinese_page_has_no_english_words(visit, path)
+                test_browser_axe.test_a_page_is_whole_fits_every_width_and_speaks_one_language(
+                    _as(visit, path), axe, path, language
+                )
         with visits() as visit:
             one = _as(visit, path)(theme="dark")
             looks.settle(one, path)

@@ -151,37 +151,64 @@ def state(states: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def opener(
-    chromium: Any, url: str, state: dict[str, Any], states: Callable[[str], dict[str, Any]] | None = None
+    chromium: Any,
+    url: str,
+    state: dict[str, Any],
+    states: Callable[[str], dict[str, Any]] | None = None,
+    spare: list[Any] | None = None,
 ) -> Iterator[Callable[..., Visit]]:
     """Opens pages of the console at `url`: `visit(width=…, theme=…, language=…)`; nothing forbidden may happen there.
 
     `state` has the cookies of whoever is logged in; `user=False` opens the page as nobody, a name as that person.
+    `spare` are contexts of the browser that are used, and used again: they know the console's scripts.
     """
     visits: list[Visit] = []
+    again: list[Any] = []
 
     def open_page(
         width: int = 1440, theme: str = "light", language: str = "en", user: bool | str = True, **options: Any
     ) -> Visit:
         kept = states(user) if states and isinstance(user, str) else state if user else None
-        context = chromium.new_context(viewport={"width": width, "height": 900}, storage_state=kept, **options)
+        if spare is None or options:
+            context = chromium.new_context(storage_state=kept, **options)
+        else:
+            context = spare.pop() if spare else chromium.new_context()
+            again.append(context)
+            context.clear_cookies()
+            context.add_cookies(kept["cookies"] if kept else [])
         chosen = {"kvc_theme": theme, "django_language": language}
         context.add_cookies([{"name": n, "value": v, "url": url} for n, v in chosen.items()])
         made = Visit(context.new_page(), url)
+        made.page.set_viewport_size({"width": width, "height": 900})
         made.listen()
         visits.append(made)
         return made
 
     yield open_page
     for made in visits:
-        made.page.context.close()
+        context = made.page.context
+        for opened in context.pages if context in again else ():
+            opened.close()
+        if context not in again:
+            context.close()
+    if spare is not None:
+        spare += again
     assert not [e for v in visits for e in v.errors]
     assert not [f for v in visits for f in v.foreign]
 
 
+@pytest.fixture(scope="session")
+def spare(chromium: Any) -> list[Any]:
+    """Contexts of the browser, for pages of the planted fleet, that nobody uses now."""
+    return []
+
+
 @pytest.fixture
-def visit(site: Console, chromium: Any, states: Callable[[str], dict[str, Any]]) -> Iterator[Callable[..., Visit]]:
-    """`opener` over the planted fleet, as an operator."""
-    with opener(chromium, site.url, states("operator"), states) as open_page:
+def visit(
+    site: Console, chromium: Any, states: Callable[[str], dict[str, Any]], spare: list[Any]
+) -> Iterator[Callable[..., Visit]]:
+    """`opener` over the planted fleet, as an operator. What a test leaves in a browser are files, and no cookies."""
+    with opener(chromium, site.url, states("operator"), states, spare) as open_page:
         yield open_page
 
 

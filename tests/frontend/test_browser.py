@@ -1,4 +1,4 @@
-"""Pages in a real browser over one real `web` process: looks, words, access, keys."""
+"""Pages in a real browser over one real `web` process: looks, words, access, keys; see also `test_browser_axe`."""
 
 import re
 
@@ -6,8 +6,7 @@ import pytest
 from django.urls import resolve
 
 from kvconsole.infra.access import rule_for
-from tests.frontend.conftest import WIDTHS
-from tests.frontend.reaching import FORMS, NO_PAGE, OPERATIONS, reach
+from tests.frontend.reaching import FORMS, NO_PAGE, OPERATIONS
 
 pytestmark = pytest.mark.browser
 PAGES = (
@@ -96,17 +95,6 @@ def settle(visit, path: str) -> None:
         visit.wait("document.documentElement.dataset.plot === 'drawn'", 40)
 
 
-@pytest.mark.parametrize("path", PAGES)
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_no_page_scrolls_sideways(visit, path, language):
-    one = visit(language=language)
-    settle(one, path)
-    for width in WIDTHS:
-        one.page.set_viewport_size({"width": width, "height": 900})
-        wide = one.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-        assert wide[0] <= wide[1], f"{path} at {width}: {wide}"
-
-
 @pytest.mark.parametrize("path", ["/", "/map", "/nodes/fra-p2"])
 def test_a_very_wide_page_is_used_to_its_end(visit, path):
     one = visit(width=3840)
@@ -155,7 +143,7 @@ def test_time_in_which_a_page_heard_nothing_is_a_gap_too(visit):
     assert values[1:] == [None, 50]
 
 
-@pytest.mark.parametrize("path", [*PAGES, "/login", "/nothing-of-that-name"])
+@pytest.mark.parametrize("path", ["/login", "/nothing-of-that-name"])
 def test_a_chinese_page_has_no_english_words(visit, path):
     one = visit(language="zh-hans", user=path != "/login")
     settle(one, path)
@@ -163,20 +151,6 @@ def test_a_chinese_page_has_no_english_words(visit, path):
     if path == "/nothing-of-that-name":
         one.errors.clear()  # the browser reports the 404 itself
     assert not left
-
-
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("name", FORMS)
-def test_a_chinese_form_has_no_english_words(visit, site, name):
-    """What a service said in English stands behind a title in the page's language, and is marked as English."""
-    one = visit(language="zh-hans", user=FORMS[name].user)
-    reach(one, name, site.seed()[FORMS[name].user])
-    assert not english(one)
-    for said in one.page.locator("main [lang=en]").all():
-        own = said.evaluate(
-            "(e) => (e.closest('.notice, .hint, td') ?? e.parentElement).innerText.replace(e.innerText, '')"
-        )
-        assert re.search(r"[\u4e00-\u9fff]", own) or said.evaluate("(e) => Boolean(e.closest('td'))"), own
 
 
 def test_every_page_is_among_the_forms_and_pages():
