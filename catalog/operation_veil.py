@@ -14,7 +14,15 @@ from kvconsole.infra.access import FLEET_PLANE, current_principal, plane
 
 def veiled(found: dict[str, Any]) -> dict[str, Any]:
     """The view of an operation or a plan as the caller of now may have it."""
-    return found if plane() == FLEET_PLANE else _without_names(found, node_names(), _own())
+    return all_veiled([found])[0]
+
+
+def all_veiled(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same of several; nodes are looked up once."""
+    if plane() == FLEET_PLANE or not found:
+        return found
+    ids, own = node_names(), _own()
+    return [_without_names(one, ids, own) for one in found]
 
 
 def _own() -> str:

@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 
 from audit.services import portable
 from catalog.models import Operation, Plan, Step
-from catalog.operation_veil import veiled
+from catalog.operation_veil import all_veiled, veiled
 from catalog.operations.certificate import grades
 from catalog.operations.moving import moving_of
 from catalog.operations.observing import Seen, observe, observe_all
@@ -46,10 +46,10 @@ def operations_shown(operations: Sequence[Operation], *, now: datetime) -> list[
     """The same of several, in their order: without classes, and without cells of what has ended. Reads are shared."""
     open_ = [one for one in operations if one.concluded_at is None]
     seen = dict(zip((one.id for one in open_), observe_all(open_, now=now), strict=True))
-    return [
-        portable(veiled(_plain(one) | (_observed(seen[one.id], graded=False) if one.id in seen else _ended(one))))
-        for one in operations
+    told = [
+        _plain(one) | (_observed(seen[one.id], graded=False) if one.id in seen else _ended(one)) for one in operations
     ]
+    return [portable(one) for one in all_veiled(told)]
 
 
 def _plain(operation: Operation) -> dict[str, Any]:
