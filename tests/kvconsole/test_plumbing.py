@@ -109,6 +109,7 @@ def test_a_key_store_that_others_may_enter(
     monkeypatch.setattr(settings, "KEYSTORE_DIR", str(open_to_all))
     assert "others" in str(parts(client, 503)["key_store"]["detail"])
     open_to_all.chmod(0o700)
+    heard(0.5)
     assert parts(client, 200)["key_store"]["ok"]
     (tmp_path / "epochs").mkdir(mode=0o755)
     monkeypatch.setattr(settings, "SHRED_DIR", str(tmp_path / "epochs"))
