@@ -25,8 +25,9 @@ from nodeagent.tiers.disk import DiskTier
 from nodeagent.tiers.memory import MemoryTier
 from nodeagent.transfer_pace import Pace
 
-MEMORY_SLICE, MEDIUM_SLICE = 2**20, 16 * 2**20
-"""Bytes of a slice: short where it is memory; where it is a medium its fsyncs are shared."""
+MEMORY_SLICE, MEDIUM_SLICE = 2**20, 32 * 2**20
+"""Bytes of a slice: short where it is memory; where it is a medium its fsyncs are shared, and the last of them are
+waited for without anything else to do."""
 PATIENCE_SECONDS, WAIT_SECONDS, BREATH_SECONDS = 5.0, 0.05, 0.0002
 TRIES = 3
 _Ready = list[tuple[Run, Copy]]
