@@ -15,11 +15,11 @@ from django.db import connections, transaction
 from audit.approvals import approval_request
 from audit.standing import need_log
 from catalog.models import Operation, Plan
+from catalog.operation_believing import LEASES_WITHIN
 from catalog.operation_orders import KIND, kept, operation_record, operation_wake, order_record, selector_hash
 from catalog.operation_planners import input_of
 from catalog.operation_plans import namespaces_of, selector_of, tenant_of
 from catalog.operation_starting import (
-    LEASES_WITHIN,
     drift_of,
     operation_begin,
     operation_waits,
@@ -111,8 +111,8 @@ def deletion_request(
 
     Raises:
         Problem: not-found, plan-expired, plan-mismatch, plan-started, plan-drifted, confirm-phrase-wrong,
-            reason-needed, step-up-required, scope-missing, person-needed, deny-window, nothing-selected, deletions-quota-exceeded
-            or audit-unavailable; nothing was fenced.
+            reason-needed, step-up-required, scope-missing, person-needed, deny-window, nothing-selected,
+            deletions-quota-exceeded or audit-unavailable; nothing was fenced.
     """
     row = Plan.objects.filter(id=plan_id).first()
     if row is None:

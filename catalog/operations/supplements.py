@@ -11,6 +11,7 @@ from django.db import connections, transaction
 
 from audit.standing import hindrance
 from catalog.models import Operation, OperationTarget
+from catalog.operation_believing import LEASES_WITHIN
 from catalog.operation_orders import (
     operation_record,
     operation_wake,
@@ -19,7 +20,6 @@ from catalog.operation_orders import (
     selector_hash,
 )
 from catalog.operation_requests import ORDER_DAYS
-from catalog.operation_starting import LEASES_WITHIN
 from kvconsole.infra.access import plane
 from kvconsole.infra.sql import named, uuid7
 from kvcore.plan_steps import KINDS
