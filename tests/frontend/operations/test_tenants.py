@@ -17,7 +17,7 @@ def test_a_tenant_reaches_its_own_and_is_told_of_no_node_and_no_other_by_name(ma
     for role in ("tenant-admin", "tenant-member"):
         who = proved(person(role, tenant=tenant, name=role))
         shown = walked(who, principal(tenant, role), pages, absent=(403, 404))
-        assert {"page-operations", "page-windows", "page-pins", "page-holds", "page-certificate"} <= shown
+        assert {"page-operations", "page-windows", "page-pins", "page-certificate"} <= shown
         rest = ["/api/v1/operations", f"/api/v1/operations/{made['erasing']}", f"/api/v1/receipts/{made['receipt']}",
                 f"/api/v1/certificates/{made['certificate-completed']}.json"]  # fmt: skip
         rest += [f"/api/v1/deletion-plans/{made['plan']}"] if role == "tenant-admin" else []
