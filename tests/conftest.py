@@ -149,18 +149,16 @@ class Database(dict[str, str]):
         return self.postgres.superuser_dsn(self.name) if role == "superuser" else self.postgres.dsn(role, self.name)
 
 
-@pytest.fixture
-def fresh_database(postgres: Postgres, copies: Copies) -> Iterator[Database]:
-    """A migrated database of this test alone, dropped afterwards."""
+@contextlib.contextmanager
+def _a_database(postgres: Postgres, copies: Copies) -> Iterator[Database]:
     name = f"kvc_{uuid.uuid4().hex[:12]}"
     copies.make(name)
     yield Database(postgres, name)
     copies.drop(name)
 
 
-@pytest.fixture
-def console(fresh_database: Database, service_base: Path) -> Iterator[Console]:
-    """A console of real processes over `fresh_database` with a Valkey of its own; `start` what the test needs."""
+@contextlib.contextmanager
+def _a_console(database: Database, service_base: Path) -> Iterator[Console]:
     base = Path(tempfile.mkdtemp(prefix="console-", dir=service_base))
     broker = Valkey(base / "valkey", persist=False, test=True)
     reaper.shared().remove(broker.home)
@@ -168,8 +166,29 @@ def console(fresh_database: Database, service_base: Path) -> Iterator[Console]:
         stack.callback(shutil.rmtree, base, ignore_errors=True)
         stack.callback(broker.remove)
         broker.start()
-        running = Console(base / "site", database=fresh_database, broker=broker)
+        running = Console(base / "site", database=database, broker=broker)
         stack.callback(running.stop)
+        yield running
+
+
+@pytest.fixture
+def fresh_database(postgres: Postgres, copies: Copies) -> Iterator[Database]:
+    """A migrated database of this test alone, dropped afterwards."""
+    with _a_database(postgres, copies) as database:
+        yield database
+
+
+@pytest.fixture
+def console(fresh_database: Database, service_base: Path) -> Iterator[Console]:
+    """A console of real processes over `fresh_database` with a Valkey of its own; `start` what the test needs."""
+    with _a_console(fresh_database, service_base) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shared_console(postgres: Postgres, copies: Copies, service_base: Path) -> Iterator[Console]:
+    """As `console`, of all tests of the module: they leave it as the next one expects it."""
+    with _a_database(postgres, copies) as database, _a_console(database, service_base) as running:
         yield running
 
 

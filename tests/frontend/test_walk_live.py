@@ -10,17 +10,24 @@ from tests.frontend.conftest import Visit
 pytestmark = [pytest.mark.walk, pytest.mark.browser, pytest.mark.timeout(300)]
 
 OLD = "'old' in document.documentElement.dataset"
+PROCESSES = ("signer", "web", "ingest", "worker", "beat", "walk-1")
+
+
+@pytest.fixture(scope="module")
+def console(shared_console):
+    """One node that has joined, and a trace. The tests of this module are in the order in which they fill it."""
+    shared_console.start(*PROCESSES[:-1])
+    shared_console.seed()
+    shared_console.node("walk-1")
+    trace = str(shared_console.state / "trace.jsonl")
+    shared_console.manage("make_trace", trace, "--seconds", "20", "--rate", "10", "--tenants", "acme-code")
+    return shared_console
 
 
 @pytest.fixture
 def watched(console, chromium):
-    """One node that has joined, and a browser on the overview that nobody reloads."""
-    console.start("signer", "web", "ingest", "worker", "beat")
-    console.seed()
-    console.node("walk-1")
-    console.manage(
-        "make_trace", str(console.state / "trace.jsonl"), "--seconds", "20", "--rate", "10", "--tenants", "acme-code"
-    )
+    """Everything runs, and a browser is on the overview that nobody reloads."""
+    console.start(*(name for name in PROCESSES if name not in console.processes))
     context = chromium.new_context(viewport={"width": 1440, "height": 900})
     one = Visit(context.new_page(), console.url)
     console.login(one.page)
@@ -32,6 +39,12 @@ def watched(console, chromium):
     until(lambda: one.page.inner_text("a[data-node='walk-1'] .status") == "ready", 30, "the node to be ready")
     yield one
     context.close()
+
+
+def replay(console, count: int) -> None:
+    """The first requests of the trace have been made."""
+    trace = str(console.state / "trace.jsonl")
+    console.manage("replay", trace, "--speed", "max", "--limit", str(count), "--model", "ref-64", timeout=120)
 
 
 def blocks(page) -> int:
@@ -49,25 +62,28 @@ def until(condition, seconds: float, what: str) -> float:
     return time.monotonic() - began
 
 
+def test_a_paused_page_stands_still_and_catches_up(watched, console):
+    """Few requests, as there must be room for those of the next test."""
+    page = watched.page
+    page.keyboard.press("l")
+    assert page.get_attribute("[data-live]", "data-state") == "paused"
+    assert blocks(page) == 0
+    replay(console, 2)
+    time.sleep(2)
+    assert blocks(page) == 0
+    page.keyboard.press("l")
+    until(lambda: blocks(page) > 0, 20, "what happened meanwhile")
+
+
 def test_a_tile_moves_while_a_trace_is_replayed(watched, console):
     page = watched.page
     tile = "[data-node='walk-1']"
     page.wait_for_selector(f"a{tile}")
-    assert blocks(page) == 0
+    few = blocks(page)
     fill = f"a{tile} [data-col=hbm] [data-fill=known]"
     before = page.get_attribute(f"{fill} >> nth=0", "height")
-    console.manage(
-        "replay",
-        str(console.state / "trace.jsonl"),
-        "--speed",
-        "max",
-        "--limit",
-        "60",
-        "--model",
-        "ref-64",
-        timeout=120,
-    )
-    until(lambda: blocks(page) > 0, 20, "blocks in the strip")
+    replay(console, 60)
+    until(lambda: blocks(page) > few, 20, "blocks in the strip")
     until(lambda: page.get_attribute(f"{fill} >> nth=0", "height") != before, 20, "the column of hbm")
     assert page.evaluate("globalThis.unreloaded")
     watched.go("/map")
@@ -110,27 +126,6 @@ def test_a_dead_writer_makes_the_page_stale_until_it_is_back(watched, console):
     until(lambda: page.get_attribute("[data-live]", "data-state") == "live", 60, "live again")
     assert not page.evaluate(OLD)
     assert page.evaluate("globalThis.unreloaded"), "nothing was reloaded"
-
-
-def test_a_paused_page_stands_still_and_catches_up(watched, console):
-    page = watched.page
-    page.keyboard.press("l")
-    assert page.get_attribute("[data-live]", "data-state") == "paused"
-    console.manage(
-        "replay",
-        str(console.state / "trace.jsonl"),
-        "--speed",
-        "max",
-        "--limit",
-        "40",
-        "--model",
-        "ref-64",
-        timeout=120,
-    )
-    time.sleep(2)
-    assert blocks(page) == 0
-    page.keyboard.press("l")
-    until(lambda: blocks(page) > 0, 20, "what happened meanwhile")
 
 
 def test_a_node_that_dies_is_veiled(watched, console):
