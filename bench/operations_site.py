@@ -7,7 +7,9 @@ Sixty-four agents as processes of their own are too much for two cores, so each 
 import contextlib
 import json
 import os
+import random
 import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -28,7 +30,7 @@ import psycopg
 from bench.store_sides import Cluster
 from kvconsole import reaper
 from kvconsole.embedded import Valkey
-from kvconsole.serverprocess import CLONE, free_port
+from kvconsole.serverprocess import CLONE
 from nodeagent.config import Home, TierConfig
 from nodeagent.join import draft_of, join
 from tests.conftest import Database
@@ -67,6 +69,17 @@ def fleet(agents: int, blocks: int) -> Iterator["Fleet"]:
         shutil.rmtree(base, ignore_errors=True)
 
 
+def quiet_ports(count: int) -> list[int]:
+    """So many free ports, below those that the system gives to whoever calls: so they are still free a minute later."""
+    found: list[int] = []
+    port = random.randrange(15_000, 25_000)
+    while len(found) < count:
+        port += 1
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found.append(port)
+    return found
+
+
 class Fleet:
     """Nodes by name, and what is put on them."""
 
@@ -83,7 +96,8 @@ class Fleet:
 
         django.setup()
         names = [f"n{i:02}" for i in range(agents)]
-        listen = {name: f"127.0.0.1:{free_port()}" for name in names}
+        ports = quiet_ports(agents)
+        listen = {name: f"127.0.0.1:{port}" for name, port in zip(names, ports, strict=True)}
         at = [f"{name}=http://{where}" for name, where in listen.items()]
         made = json.loads(self.console.manage("node_create", "--json", *at, timeout=300))
         room = blocks * SLOT
