@@ -6,6 +6,9 @@ ONLY ?=
 # Tests run side by side, file by file, each side with servers of its own; browser tests last (tests/conftest.py).
 JOBS ?= 2
 ABREAST := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# What KVC_ACCEPT=full makes longer.
+FULL := tests/accept tests/frontend/test_browser_axe.py tests/frontend/test_browser_roles.py \
+  tests/frontend/operations/test_browser.py tests/kvconsole/test_schema_fuzz.py tests/tenants/test_foreign.py
 
 .PHONY: help up test test-fast walks accept faults bench cover check fix schema clean console dev
 
@@ -24,8 +27,8 @@ test-fast: dev ## without walks, browser and long forms
 walks: dev ## real processes only
 	@$(PY) -m pytest -m "walk or browser" $(ABREAST) $(ARGS)
 
-accept: dev ## what must hold seen from outside, in full size; ONLY=word
-	@KVC_ACCEPT=full $(PY) -m pytest tests/accept $(if $(ONLY),-k $(ONLY)) $(ARGS)
+accept: dev ## what must hold seen from outside and every look of every page, in full size; ONLY=word
+	@KVC_ACCEPT=full $(PY) -m pytest $(FULL) $(if $(ONLY),-k $(ONLY)) $(ARGS)
 
 faults: dev ## kills under load and long histories against the oracles, in full length
 	@$(PY) -m pytest tests/faults tests/catalog/test_store_histories.py tests/catalog/ingest/test_histories.py $(ARGS)

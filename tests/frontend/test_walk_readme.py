@@ -31,9 +31,10 @@ def typed(line: str, env: dict[str, str], here: Path) -> str:
     return done.stdout
 
 
-@pytest.fixture
-def fleet(console):
-    """A console with one node, as `make up` makes four."""
+@pytest.fixture(scope="module")
+def fleet(shared_console):
+    """A console with one node, as `make up` makes four; of both tests."""
+    console = shared_console
     console.start("signer", "web", "ingest", "worker", "beat")
     console.seed()
     console.node("readme-1", profile="ref-1k")
