@@ -105,10 +105,10 @@ def test_whatever_becomes_of_messages_and_processes_the_certificate_is_the_same(
         until(lambda: between.lost and between.doubled, lambda: between.taken)
         ends.append(("lossy", site.end("lossy", site.asked("lossy"))))
         ends.append(("killed", _killed(site, "killed", rng, "worker", "signer")))
+        assert site.held("kept") == BLOCKS
         ends.append(("agent", _killed(site, "agent", rng, "n1")))
         tiers = alike(ends)
     assert {"ssd"} < set(tiers), tiers
-    assert site.held("kept") > 0
 
 
 def _killed(site, label, rng, *parts):
