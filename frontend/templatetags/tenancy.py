@@ -34,8 +34,9 @@ def field(
         suggest: id of a list of suggestions.
     """
     known, hint = FIELDS.get(words or name, (label or name, ""))
-    label = label or known
-    return form.row(name, label=label, hint=hint, kind=kind, choices=choices, required=required, suggest=suggest)
+    return form.row(
+        name, label=label or known, hint=hint, kind=kind, choices=choices, required=required, suggest=suggest
+    )  # fmt: skip
 
 
 @register.simple_tag
