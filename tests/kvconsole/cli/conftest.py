@@ -1,16 +1,21 @@
 """`kvc` in a process of its own, and who it acts for."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
-from tests.architecture.tree import CLONE
+from tests.kvconsole.cli.forked import Forked
+
+
+@pytest.fixture(scope="session")
+def forked():
+    running = Forked()
+    yield running
+    running.close()
 
 
 @pytest.fixture
-def kvc(live_server, tmp_path):
+def kvc(forked, live_server, tmp_path):
     """`kvc(*words, token=…, url=…, text=…)` runs it; answers code, output and errors."""
 
     def run(*words, token="", url=live_server.url, text=None):
@@ -21,12 +26,9 @@ def kvc(live_server, tmp_path):
             "KVC_URL": url,
         }
         env |= {"KVC_TOKEN": token} if token else {}
-        done = subprocess.run(
-            [sys.executable, "-m", "kvconsole.cli.main", *words], capture_output=True, text=True, cwd=CLONE, env=env,
-            input=text or "", timeout=60,
-        )  # fmt: skip
-        assert "Traceback" not in done.stderr, done.stderr
-        return done.returncode, done.stdout, done.stderr
+        code, out, err = forked.run(words, env, text or "", tmp_path)
+        assert "Traceback" not in err, err
+        return code, out, err
 
     return run
 

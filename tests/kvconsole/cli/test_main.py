@@ -1,10 +1,14 @@
 """`kvc` as people and programs run it: a process of its own against a console that answers for real."""
 
 import json
+import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
+from tests.architecture.tree import CLONE
 from tests.tenants.making import LLAMA, a_model, a_tenant
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
@@ -52,6 +56,17 @@ def test_exit_codes_say_what_kind_of_no_it_is(kvc, staff):
     assert kvc("tenants", "list", token=staff, url="http://127.0.0.1:1")[0] == 3
     assert kvc("tenants", "list")[0] == 5
     assert kvc("tenants", "list", token=staff[:-1] + "x")[0] == 5
+
+
+def test_started_anew_it_does_the_same(kvc, staff, live_server, tmp_path):
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KVC_URL": live_server.url, "KVC_TOKEN": staff}
+    for words, code in ((("--json", "tenants", "list"), 0), (("tenants", "show", "none"), 1), (("nonsense",), 2)):
+        done = subprocess.run(
+            [sys.executable, "-m", "kvconsole.cli.main", *words], capture_output=True, text=True, cwd=CLONE, env=env,
+            timeout=60,
+        )  # fmt: skip
+        forked = kvc(*words, token=staff)
+        assert (done.returncode, done.stdout) == forked[:2] == (code, done.stdout), done.stderr
 
 
 def test_secrets_stay_off_the_command_line_and_in_a_private_file(kvc, staff, tmp_path, live_server):
