@@ -32,3 +32,14 @@ def test_every_code_of_the_rules_has_its_word():
     assert set(settings.APPROVAL_OWNERS) == set(wording.APPROVALS)
     assert {f"one-{width}" for width in WIDTHS[2:6]} <= set(wording.REASONS)
     assert {f"whole-{width}" for width in WIDTHS[6:9]} <= set(wording.REASONS)
+
+
+def test_every_condition_of_a_move_has_its_word():
+    from kvcore.move_steps import MoveIntent, MoveObserved, conditions
+
+    found = conditions(
+        MoveIntent(operation="", generation=1, kind="drain", routes=()),
+        MoveObserved(now=0.0, places={}, steps=()),
+        False,
+    )
+    assert {c.type for c in found} <= set(wording.CONDITIONS)
