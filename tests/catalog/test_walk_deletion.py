@@ -73,7 +73,8 @@ class Api:
 
     def __init__(self, console, token):
         self.url = console.url + "/api/v1"
-        self.http = httpx.Client(trust_env=False, timeout=30, headers={"Authorization": f"Bearer {token}"})
+        bearer, none_kept = {"Authorization": f"Bearer {token}"}, httpx.Limits(max_keepalive_connections=0)
+        self.http = httpx.Client(trust_env=False, timeout=30, headers=bearer, limits=none_kept)
 
     def get(self, path):
         answer = self.http.get(self.url + path)
@@ -115,7 +116,13 @@ def test_deletions_of_a_namespace_and_of_a_part_end_in_certificates(console, fre
                      " WHERE k.digest = %s AND k.generation = 1")  # fmt: skip
             return cx.execute(query, (ns,)).fetchone()[0]
 
+        def written(label):  # rows follow the totals: which keys another node looks for is read from them
+            ns = bytes.fromhex(next(p["ns"] for p in made["places"] if p["label"] == label))
+            query = "SELECT 1 FROM catalog_keyspace k JOIN catalog_placement p ON p.keyspace = k.id WHERE k.digest = %s"
+            return cx.execute(query, (ns,)).fetchone() is not None
+
         until(lambda: held("first") and held("second") and held("bulk") > 400, "blocks are in the catalog")
+        until(lambda: written("first"), "the rows of blocks are written")
         _all_there(api, held)
         _a_part(api, held, cx)
 
