@@ -302,7 +302,7 @@ def test_a_month_is_made_by_the_sequencer_and_is_as_safe_as_the_others(settings)
                 "SELECT tgname, tgenabled FROM pg_trigger WHERE tgrelid = 'audit_event_204402'::regclass"
             ).fetchall()
         )
-    assert set(triggers) == {"enter", "immutable", "ordered", "retired", "untruncatable"}
+    assert set(triggers) == {"enter", "immutable", "ordered", "ordered_beside", "retired", "untruncatable"}
     assert set(triggers.values()) == {"A"} or set(triggers.values()) == {b"A"}
 
 
