@@ -95,7 +95,8 @@ def restored(console: Console, copy: Path, state: Path) -> Iterator[Console]:
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         made = Console(state, database=Database(server, name), broker=console.broker)
-        made.site._secrets["KVC_KEYSTORE_DIR"] = console.site._secrets["KVC_KEYSTORE_DIR"]
+        for where in ("KVC_KEYSTORE_DIR", "KVC_SHRED_DIR"):
+            made.site._secrets[where] = console.site._secrets[where]
         made.__dict__["logins"] = console.seed()
         try:
             yield made

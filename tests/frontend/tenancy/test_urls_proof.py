@@ -41,10 +41,10 @@ TWINS = {
     "page-approval-deny": {("approval-deny", "POST")},
     "page-hold-new": {("holds", "POST")},
     "page-hold-release": {("hold-release", "POST")},
+    "page-window-remove": {("deny-window", "DELETE")},
 }
-NO_PAGE = {("nodes-api", "POST"), ("deny-window", "DELETE")}
-"""Nodes are made by programs, or on the server (`manage.py node_create`); that a window goes is asked by REST or
-`kvc`."""
+NO_PAGE = {("nodes-api", "POST")}
+"""Nodes are made by programs, or on the server (`manage.py node_create`)."""
 OWN_ACCOUNT = "account:manage"
 """Pages of one's own account have no API: it is for people in browsers alone."""
 
