@@ -113,7 +113,7 @@ class ReferenceFleet:
             raise NodeUnreachable(f"{node}: {_refused(e.response)}") from e
         except httpx.HTTPError as e:
             raise NodeUnreachable(f"{node}: it could not be reached ({type(e).__name__})") from e
-        except (msgspec.DecodeError, LookupError, TypeError, AttributeError) as e:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError, AttributeError) as e:
             raise NodeUnreachable(f"{node}: it answered with something that is no result ({type(e).__name__})") from e
         if code:
             raise NodeUnreachable(f"{node}: {meaning(str(code))}")
@@ -143,6 +143,6 @@ def meaning(code: str) -> str:
 def _refused(answer: httpx.Response) -> str:
     try:
         code = msgspec.json.decode(answer.content)["code"]
-    except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
         code = None
     return meaning(code) if isinstance(code, str) and code else f"it answered with status {answer.status_code}"

@@ -4,6 +4,11 @@ The decoders stop at some thousand levels of nesting and then refuse the whole b
 into its elements, so that one absurd element costs only itself. Slow, and used only after a decoder gave up.
 """
 
+import msgspec
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError)
+"""What decoders say of bytes from elsewhere that hold no such value, also of those that are nested too deep."""
+
 _FIXED = {0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4,
           0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17}  # fmt: skip
 _SIZED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4}

@@ -17,6 +17,7 @@ import msgspec
 from kvcore.blocks import TIERS, Tier
 from kvcore.messages import PROTOCOL
 from kvcore.residency import PLACE
+from kvcore.wire import UNREADABLE
 
 VERSION = "0.1.0"
 CONFIG_FILE = "agent.json"
@@ -132,7 +133,7 @@ class Home:
                 require_hidden(path, path.stat().st_mode)
         try:
             config = msgspec.json.decode(raw, type=Config)
-        except msgspec.DecodeError as e:
+        except UNREADABLE as e:
             raise ConfigError(f"{self.config_file}: {e}") from None
         check(config)
         return config

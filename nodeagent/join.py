@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from kvcore.messages import EnrolmentQuestion, enrolment_bytes, fingerprint
+from kvcore.wire import UNREADABLE
 from nodeagent.agent import DRIVE_FILE, KEY_FILE, TOKEN_FILE, describe_config, new_drive_token
 from nodeagent.config import (
     VERSION,
@@ -166,14 +167,14 @@ def _ask(call: Any, url: str, kind: type[_T], **options: Any) -> _T:
         raise NotJoined(f"{url}: {answer.status_code} {code}{_HINTS.get(code, '')}")
     try:
         return msgspec.json.decode(answer.content, type=kind)
-    except msgspec.DecodeError as e:
+    except UNREADABLE as e:
         raise NotJoined(f"{url}: {e}") from None
 
 
 def _problem(answer: httpx.Response) -> str:
     try:
         problem = msgspec.json.decode(answer.content, type=dict[str, Any])
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return ""
     return str(problem.get("code") or problem.get("detail") or "")[:200]
 

@@ -16,6 +16,7 @@ import msgspec
 
 from kvcore.blocks import TIERS
 from kvcore.messages import Fence
+from kvcore.wire import UNREADABLE
 from nodeagent.budget import Pin, Policy, policies_of
 from nodeagent.journal import JournalFull
 from nodeagent.tiers.base import LeaseOver
@@ -261,7 +262,7 @@ class LeaseKeeper:
             leases = [_lease(line) for line in parsed.leases]
             fences = [Fence(ns=bytes.fromhex(f.namespace), min_gen=int(f.min_gen)) for f in parsed.fences_after]
             denied = [(bytes.fromhex(d.namespace), d.tenant, d.reason) for d in parsed.denied]
-        except (httpx.HTTPError, msgspec.DecodeError, ValueError, KeyError):
+        except (httpx.HTTPError, *UNREADABLE, ValueError, KeyError):
             self.failures += 1
             return False
         self.failures = 0

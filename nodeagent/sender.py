@@ -17,6 +17,7 @@ import httpx
 import msgspec
 
 from kvcore.messages import Answer, Heartbeat, SourcePosition
+from kvcore.wire import UNREADABLE
 from nodeagent.config import Ingest
 from nodeagent.keys import KeyRing
 from nodeagent.outbox import Lane, Outbox
@@ -77,7 +78,7 @@ class Road:
         if got.status_code == 200:
             try:
                 return _answer.decode(got.content)
-            except msgspec.DecodeError:
+            except UNREADABLE:
                 raise Away from None
         if got.status_code >= 500 or got.status_code in (408, 421, 425, 429):
             self._at = (self._at + 1) % len(self._urls)
@@ -342,6 +343,6 @@ def _code(answer: httpx.Response) -> str:
     """The `code` of a problem answer."""
     try:
         code = msgspec.json.decode(answer.content).get("code", "")
-    except (msgspec.DecodeError, AttributeError):
+    except (*UNREADABLE, AttributeError):
         code = ""
     return code if isinstance(code, str) and code else f"http-{answer.status_code}"

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from kvcore.wire import UNREADABLE
 from nodeagent.tiers.base import RunMeta
 
 PATH = "/v1/transfers"
@@ -167,7 +168,7 @@ def proved(blob: SignedBlob, domain: bytes, key: bytes, kind: type[_T]) -> _T:
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(blob.signature, domain + blob.body)
         return msgspec.msgpack.decode(blob.body, type=kind)
-    except (InvalidSignature, ValueError, msgspec.DecodeError):
+    except (InvalidSignature, ValueError, *UNREADABLE):
         raise Denied("transfer-signature") from None
 
 
@@ -218,7 +219,7 @@ class Line:
 def _decoded(raw: bytes, kind: type[_T]) -> _T:
     try:
         return msgspec.msgpack.decode(raw, type=kind)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         raise Cut("the answer ended early") from None
 
 
@@ -244,7 +245,7 @@ def poster(client: httpx.Client, url: str) -> Post:
 def _code(answer: httpx.Response) -> str:
     try:
         code = msgspec.json.decode(answer.content).get("code", "")
-    except (msgspec.DecodeError, AttributeError):
+    except (*UNREADABLE, AttributeError):
         return ""
     return code if isinstance(code, str) and len(code) <= 63 else ""
 

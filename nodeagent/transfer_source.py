@@ -4,11 +4,10 @@ What is offered is held: it is not evicted, and nothing is said of it, until the
 time is over, or an erase takes it. A fenced generation is given to nobody. Called through `transfer_desk`.
 """
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -17,6 +16,7 @@ from kvcore.blocks import BlockState, Tier
 from kvcore.events import State
 from kvcore.messages import Command
 from kvcore.moves import MoveArgs, OfferedDetail, Party, ReleasedDetail, places_in
+from kvcore.wire import UNREADABLE
 from nodeagent.jobs import Done, Job
 from nodeagent.pool import Pool
 from nodeagent.positions import position
@@ -31,6 +31,7 @@ PARCEL_BYTES = 4 * 2**20
 SLICE_RUNS = 128
 PATIENCE_SECONDS, WAIT_SECONDS = 5.0, 0.05
 SESSIONS_MOST, SESSION_SECONDS = 256, 300.0
+_T = TypeVar("_T")
 
 
 class Offer:
@@ -200,17 +201,18 @@ class Offers:
         Raises:
             Denied: nothing was given.
         """
-        with contextlib.suppress(msgspec.DecodeError):
-            return self._open(msgspec.msgpack.decode(raw, type=SignedBlob))
-        with contextlib.suppress(msgspec.DecodeError):
-            return self._asked(msgspec.msgpack.decode(raw, type=SealedBlob))
+        signed = _decoded(raw, SignedBlob)
+        if signed is not None:
+            return self._open(signed)
+        sealed = _decoded(raw, SealedBlob)
+        if sealed is not None:
+            return self._asked(sealed)
         raise Denied("transfer-malformed")
 
     def _open(self, blob: SignedBlob) -> bytes:
-        try:
-            hello = msgspec.msgpack.decode(blob.body, type=Hello)
-        except msgspec.DecodeError:
-            raise Denied("transfer-malformed") from None
+        hello = _decoded(blob.body, Hello)
+        if hello is None:
+            raise Denied("transfer-malformed")
         offer = self._offer(hello.offer)
         proved(blob, HELLO, bytes.fromhex(offer.party.public_key), Hello)
         if hello.node != offer.party.node or hello.to != self._node:
@@ -236,7 +238,9 @@ class Offers:
             raise Denied("transfer-session")
         with self._lock:
             body = session.open(blob)
-        ask = msgspec.msgpack.decode(body, type=Ask)
+        ask = _decoded(body, Ask)
+        if ask is None:
+            raise Denied("transfer-malformed")
         found: Any = self.page(step, ask.after) if ask.verb == "list" else self.read(step, ask.versions, ask.credit)
         with self._lock:
             return session.seal(found)
@@ -294,3 +298,10 @@ class Offers:
         except TierReset as e:
             pool.reset(tier, e.boot)
         return "tier-down", b""
+
+
+def _decoded(raw: bytes, kind: type[_T]) -> _T | None:
+    try:
+        return msgspec.msgpack.decode(raw, type=kind)
+    except UNREADABLE:
+        return None

@@ -46,7 +46,7 @@ def _decode(blob: object) -> Wake | None:
         return None
     try:
         return Wake(*_decoder.decode(blob))
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError):
         return None  # another tenant of the same Valkey; a hint that cannot be read is no hint
 
 

@@ -108,7 +108,7 @@ def token_bytes(tokens: msgspec.Raw | bytes) -> bytes:
         return tokens
     try:
         return pack_ids(_ids.decode(tokens))
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError):
         raise Refused("wrong-type", "a token id is not an unsigned 32-bit number") from None
 
 

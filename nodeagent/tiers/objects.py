@@ -19,6 +19,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from kvcore.keys import framed
+from kvcore.wire import UNREADABLE
 from nodeagent.tiers.base import RUN_BLOCKS_MAX, BlockRefused, Bytes, EncKey, RunMeta, verify_run
 
 MAGIC = b"KVO1"
@@ -101,7 +102,7 @@ def object_parse(head: bytes) -> Parsed:
         raise BlockRefused("header")
     try:
         meta = msgspec.msgpack.decode(header, type=RunMeta)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         raise BlockRefused("header") from None
     at = FRONT_BYTES + length
     return Parsed(meta, at, at + _NONCE + meta.size_bytes + _TAG)

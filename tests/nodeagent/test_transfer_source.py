@@ -4,9 +4,10 @@ import secrets
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from kvcore.blocks import BlockState
-from nodeagent import transfer_source
+from nodeagent import transfer, transfer_source
 from tests.nodeagent.moving import TIERS, D, Node, S, filled, network, offer, pair, release, take
 from tests.nodeagent.ordering import everything
 from tests.nodeagent.test_pool import check
@@ -79,3 +80,27 @@ def test_what_was_said_once_is_not_taken_again(pair, network):
             a.desk.answer(body)
     with pytest.raises(transfer_source.Denied, match="transfer-malformed"):
         a.desk.answer(secrets.token_bytes(80))
+
+
+DEEP = b"\x91" * 100_000 + b"\xc0"
+
+
+@pytest.mark.parametrize("body", [b"\x80", DEEP, b"\x81\xa1a" + DEEP, b"\x81\xa4body" + DEEP, b"\x81\xa5offer\xa1\xff"])
+def test_what_is_nested_too_deep_is_malformed_like_all_that_cannot_be_read(pair, body):
+    a, _ = pair
+    hello = msgspec.msgpack.encode({"body": body, "signature": b""})
+    for sent in (body, hello):
+        with pytest.raises(transfer_source.Denied, match="transfer-malformed"):
+            a.desk.answer(sent)
+    key = Ed25519PrivateKey.generate()
+    with pytest.raises(transfer.Cut):
+        transfer.Line(lambda _: body, key=key, node="a", offer="o", to="b", to_key=b"")
+
+
+@pytest.mark.parametrize("said", [b"\x81\xa4verb" + DEEP, b"\x81\xa4verb\xa1\xff"])
+def test_what_is_asked_in_a_session_is_read_with_the_same_care(pair, monkeypatch, said):
+    a, b = pair
+    key = filled(a, b)
+    _, step = offer(a, D, b, D, everything(key))
+    monkeypatch.setattr(transfer.Session, "open", lambda self, blob: said)
+    assert take(a, D, b, D, step, everything(key))[0].code == "transfer-malformed"
