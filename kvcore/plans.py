@@ -26,6 +26,8 @@ ALL_GENERATIONS = str(2**63)
 ERASURE_SCOPES = ("tenant", "class", "label", "subject", "session")
 """What a tenant may say must be separable; each contains the ones before it."""
 Collateral = Literal["", "none", "namespace"]
+PARTS = frozenset({"prefix", "older_than"})
+"""Fields of a selector that mean a part of a namespace."""
 
 
 class Selector(
@@ -89,9 +91,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Blocker(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands in the way of a target: a pin, a lease, a transfer or a hold (`kind`), by id."""
+    """What stands in the way of a target: a pin, a lease of a key, a transfer or a hold (`kind`), by id."""
 
-    kind: Literal["pin", "lease", "transfer", "hold"]
+    kind: Literal["pin", "key_lease", "transfer", "hold"]
     ref: str
     ns: str
     node: str = ""
@@ -192,14 +194,18 @@ def fields_of(selector: Selector) -> set[str]:
     return inner | {f for f in msgspec.to_builtins(selector) if f != "and"}
 
 
-def width(selector: Selector) -> str:
-    """The narrowest field of a selector: all of them narrow each other. "" = it selects everything."""
-    return min(fields_of(selector), key=WIDTHS.index, default="")
+def width(selector: Selector, collateral: Collateral = "") -> str:
+    """The narrowest field of a selector: all of them narrow each other. "" = it selects everything.
+
+    Where whole namespaces go for a part of them, what means the part narrows nothing.
+    """
+    meant = fields_of(selector) - (PARTS if collateral == "namespace" else frozenset())
+    return min(meant, key=WIDTHS.index, default="")
 
 
 def closed(selector: Selector) -> bool:
     """Whether it selects whole namespaces; where not, the requester has to choose the collateral."""
-    return not fields_of(selector) & {"prefix", "older_than"}
+    return not fields_of(selector) & PARTS
 
 
 def inseparable(selector: Selector, erasure_scope: str) -> str:
@@ -292,7 +298,7 @@ def _stakes(asked: PlanInput, targets: tuple[Target, ...], cells: tuple[Cell, ..
     parts = [held[tier] / max(asked.totals.get(tier, 0), held[tier]) for tier in held if held[tier]]
     pinned = {pin.ns for pin in asked.pins} & {target.ns for target in targets}
     return Stakes(
-        width=width(asked.selector),
+        width=width(asked.selector, asked.options.collateral),
         rule=asked.requester.rule,
         own=asked.requester.tenant != "" and set(tenants) <= {asked.requester.tenant},
         bytes=sum(held.values()),

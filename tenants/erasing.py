@@ -16,7 +16,7 @@ from django.db.models import Count, Max, Q, QuerySet
 from kvconsole.infra.access import FLEET_PLANE
 from kvconsole.infra.rest import Problem, add_codes
 from kvconsole.infra.sql import PLATFORM, named
-from tenants.constants import ERASURE_SCOPES
+from tenants.constants import ERASURE_SCOPES, epoch_named
 from tenants.models import Epoch, KeyLease, Model, Namespace, ShareGroup, ShareMember, Tenant
 
 add_codes({"not-separable": (422, "This cannot be told apart from the rest")})
@@ -96,7 +96,7 @@ def namespaces_selected(
     if namespace:
         rows = rows.filter(_named(namespace))
         if not rows.exists():
-            raise Problem("not-found")
+            raise selected_missing("namespace")
     if epoch:
         rows = rows.filter(_of_epoch(epoch))
     parts = {"class": data_class, "label": label, "subject": subject, "session": session}
@@ -106,10 +106,17 @@ def namespaces_selected(
     return _read(rows.order_by("digest"))
 
 
+def selected_missing(part: str) -> Problem:
+    """The refusal of a selector of which this part names nothing, or what is not the caller's: both look the same."""
+    detail = f"The selector names no {part} that you may see."
+    error = {"pointer": f"/selector/{part}", "code": "not-found", "detail": "There is none of this name."}
+    return Problem("not-found", detail, errors=[error])
+
+
 def _of_tenant(rows: QuerySet[Namespace], slug: str, shared: bool) -> QuerySet[Namespace]:
     found = Tenant.objects.filter(slug=slug).values_list("id", flat=True).first()
     if found is None:
-        raise Problem("not-found")
+        raise selected_missing("tenant")
     mine = Q(tenant_id=found)
     return rows.filter(
         mine | Q(share_group__in=ShareGroup.objects.filter(tenant_id=found).values("id")) if shared else mine
@@ -120,15 +127,15 @@ def _named(text: str) -> Q:
     try:
         return Q(id=UUID(text)) if len(text) == 36 else Q(digest=bytes.fromhex(text))
     except ValueError:
-        raise Problem("not-found") from None
+        raise selected_missing("namespace") from None
 
 
 def _of_epoch(text: str) -> Q:
-    name, _, number = text.rpartition("/")
+    name, number = epoch_named(text)
     models = Model.objects.filter(name=name)
-    if not number.isdecimal() or not Epoch.objects.filter(model__in=models, epoch=int(number[:9])).exists():
-        raise Problem("not-found")
-    return Q(model__in=models, model_epoch=int(number[:9]))
+    if number is None or not Epoch.objects.filter(model__in=models, epoch=number).exists():
+        raise selected_missing("epoch")
+    return Q(model__in=models, model_epoch=number)
 
 
 def _require_separable(rows: QuerySet[Namespace], part: str, tenant: str) -> None:
@@ -273,11 +280,11 @@ def _asked_each(name: str, asked: Sequence[Fences], **more: Any) -> list[tuple[A
 
 def epoch_leased_until(epoch: str, now: datetime) -> datetime | None:
     """When the last lease ends by which a gateway sends requests to the epoch (`model/number`); None: there is none."""
-    name, _, number = epoch.rpartition("/")
-    if not number.isdecimal():
+    name, number = epoch_named(epoch)
+    if number is None:
         return None
     namespaces = Namespace.objects.using(FLEET_PLANE).filter(
-        model__in=Model.objects.using(FLEET_PLANE).filter(name=name), model_epoch=int(number[:9])
+        model__in=Model.objects.using(FLEET_PLANE).filter(name=name), model_epoch=number
     )
     leases = KeyLease.objects.using(FLEET_PLANE).filter(
         holder_kind="gateway", until__gt=now, namespace__in=namespaces.values("id")

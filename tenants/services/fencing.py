@@ -23,6 +23,7 @@ from kvconsole.infra.keystore import keystore, namespace_name
 from kvconsole.infra.rest import Problem
 from kvconsole.infra.sql import PLATFORM, named
 from kvcore.keys import GENERATION_CLOSED
+from tenants.constants import epoch_named
 from tenants.models import Epoch, Model, Namespace
 from tenants.services import resolved
 from tenants.services.replaying import fences_mark
@@ -157,11 +158,11 @@ def epoch_close(*, epoch: str, policy: str, actor: Principal) -> None:
     Raises:
         Problem: not-found, or conflict: it is over already.
     """
-    model, _, number = epoch.rpartition("/")
+    model, number = epoch_named(epoch)
     with transaction.atomic(using=plane()):
         mine = Model.objects.filter(name=model, tenant_id=actor.tenant_id or PLATFORM)
         known = Epoch.objects.select_for_update(no_key=True).filter(model__in=mine)
-        row = known.filter(epoch=int(number[:9])).first() if number.isdecimal() else None
+        row = None if number is None else known.filter(epoch=number).first()
         if row is None:
             raise Problem("not-found")
         if row.state != "open":
@@ -171,10 +172,12 @@ def epoch_close(*, epoch: str, policy: str, actor: Principal) -> None:
 
 def epoch_reopen(*, epoch: str, operation: str, actor: Principal) -> None:
     """Requests are resolved for the epoch (`model/number`) again: its drain was stopped before anything was fenced."""
-    model, _, number = epoch.rpartition("/")
+    model, number = epoch_named(epoch)
+    if number is None:
+        return
     with transaction.atomic(using=plane()):
         mine = Model.objects.filter(name=model, tenant_id=actor.tenant_id or PLATFORM)
-        known = Epoch.objects.select_for_update(no_key=True).filter(model__in=mine, epoch=int(number[:9]))
+        known = Epoch.objects.select_for_update(no_key=True).filter(model__in=mine, epoch=number)
         row = known.filter(state="retired").first()
         if row is None:
             return

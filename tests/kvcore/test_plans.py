@@ -1,6 +1,7 @@
 """What a plan holds, what its hash covers, and when what was found has drifted from it."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -73,10 +74,10 @@ def test_blockers_of_what_goes_are_listed_one_by_one() -> None:
 
     ns = "aa" * 32
     found = plan_freeze(
-        asked(pins=(made("pin", ns), made("pin", "cc")), leases=(made("lease", ns),), holds=(made("hold", ns),),
+        asked(pins=(made("pin", ns), made("pin", "cc")), leases=(made("key_lease", ns),), holds=(made("hold", ns),),
               transfers=(made("transfer", ns),), options=Options(override_pins=True)), 0.0,
     )  # fmt: skip
-    assert [b.kind for b in found.blockers] == ["hold", "lease", "pin", "transfer"]
+    assert [b.kind for b in found.blockers] == ["hold", "key_lease", "pin", "transfer"]
     assert found.risk == "R2"
     assert "pins-overridden" in found.reasons
 
@@ -113,6 +114,25 @@ def test_fields_narrow_each_other() -> None:
     assert not closed(both)
     assert closed(Selector(subject="x"))
     assert not closed(Selector(prefix=("aa",)))
+
+
+@pytest.mark.parametrize("part", [{"older_than": 3.0}, {"prefix": ("aa",)}])
+def test_a_part_for_which_whole_namespaces_go_narrows_nothing(part: dict[str, Any]) -> None:
+    """What is reached is the same as without it, and so is the risk; also inside `and`."""
+    whole = Options(collateral="namespace")
+    for wide in (
+        Selector(tenant="t"),
+        Selector(epoch="m/1"),
+        Selector(data_class="pii"),
+        Selector(session="s"),
+        Selector(),
+    ):
+        without = plan_freeze(asked(selector=wide, options=whole), 0.0)
+        for narrowed in (replace(wide, **part), replace(wide, and_=(Selector(**part),))):
+            plan = plan_freeze(asked(selector=narrowed, options=whole), 0.0)
+            assert (plan.risk, plan.reasons) == (without.risk, without.reasons)
+            assert width(narrowed, "namespace") == width(wide)
+    assert width(Selector(tenant="t", **part), "none") == next(iter(part))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Many namespaces are fenced at once and for good; keys of what is fenced end, those of what goes on stay."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection, transaction
@@ -12,9 +12,11 @@ from kvconsole.infra.access import system
 from kvconsole.infra.keystore import KeyDestroyed, keystore, namespace_name, rehearsal
 from kvconsole.infra.rest import Problem
 from kvcore.keys import GENERATION_CLOSED
-from tenants.models import FenceEntry
+from tenants.erasing import epoch_leased_until, namespaces_selected
+from tenants.models import Epoch, FenceEntry, KeyLease
 from tenants.services import (
     epoch_close,
+    epoch_reopen,
     generations_shred,
     generations_shredded,
     namespace_resolve,
@@ -106,6 +108,43 @@ def test_no_key_ends_while_the_log_is_not_signed_in_time(settings):
     assert not generations_shredded(below)
 
 
+def miswritten(epoch):
+    """Ways to write an epoch's number that are none, though something of each would be it."""
+    name, _, number = epoch.rpartition("/")
+    wrong = (
+        f"{number:0>9}0",
+        f"0{number}",
+        f"{number:0>9}",
+        f" {number}",
+        f"+{number}",
+        f"{number}_0",
+        "\u0661",
+        "",
+        "\u00b9",
+    )
+    return [f"{name}/{one}" for one in wrong]
+
+
+def test_an_epoch_is_written_in_one_way():
+    model = a_model(epochs=1)
+    right = f"{model.name}/1"
+    namespace = a_namespace(a_tenant(), model)
+    KeyLease.objects.create(tenant_id=namespace.tenant_id, namespace=namespace, holder_kind="gateway", holder="g",
+                            generation=1, granted_at=NOW, until=NOW + timedelta(seconds=9))  # fmt: skip
+    assert [one.id for one in namespaces_selected(epoch=right)] == [namespace.id]
+    assert epoch_leased_until(right, NOW) is not None
+    epoch_close(epoch=right, policy="drain", actor=WHO)
+    for wrong in miswritten(right):
+        with pytest.raises(Problem) as refused:
+            namespaces_selected(epoch=wrong)
+        assert refused.value.code == "not-found"
+        assert epoch_leased_until(wrong, NOW) is None
+        epoch_reopen(epoch=wrong, operation="o", actor=WHO)
+        assert Epoch.objects.get(model=model, epoch=1).state == "retired"
+    epoch_reopen(epoch=right, operation="o", actor=WHO)
+    assert Epoch.objects.get(model=model, epoch=1).state == "open"
+
+
 def test_an_epoch_that_is_over_is_resolved_for_nobody():
     tenant, model = a_tenant(), a_model(epochs=2)
     namespace = a_namespace(tenant, model)
@@ -116,6 +155,6 @@ def test_an_epoch_that_is_over_is_resolved_for_nobody():
     namespace.refresh_from_db()
     assert namespace.state == "closed"
     assert namespace_resolve(tenant=tenant, model=model).model_epoch == 1
-    for name in (f"{model.name}/2", f"{model.name}/9", f"{model.name}/x", "nobody/1"):
+    for name in (f"{model.name}/2", f"{model.name}/9", f"{model.name}/x", "nobody/1", *miswritten(f"{model.name}/1")):
         with pytest.raises(Problem):
             epoch_close(epoch=name, policy="immediate", actor=WHO)
