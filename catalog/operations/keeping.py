@@ -59,8 +59,8 @@ def _run(stop: threading.Event) -> None:
                     stop.wait(LOOK_SECONDS)
                     continue
                 _look(pool, operations_due(now=datetime.now(UTC), late=LATE_SECONDS), holder)
-            except DatabaseError as e:
-                _log.warning("operations cannot be looked at now: %s", type(e).__name__)
+            except DatabaseError:
+                _log.warning("operations cannot be looked at now", exc_info=True)
                 connections.close_all()
                 stop.wait(REST_SECONDS)
             except Exception:
@@ -80,8 +80,8 @@ def _sweep(sweeps: Collection[Callable[..., object]]) -> None:
             close_old_connections()
             if fences_whole():
                 sweep(now=datetime.now(UTC))
-        except DatabaseError as e:
-            _log.warning("%s cannot be made now: %s", sweep.__name__, type(e).__name__)
+        except DatabaseError:
+            _log.warning("%s cannot be made now", sweep.__name__, exc_info=True)
             connections.close_all()
         except Exception:
             _log.exception("%s failed", sweep.__name__)
@@ -100,8 +100,8 @@ def _one(operation: UUID, holder: str) -> None:
     try:
         close_old_connections()
         reconcile(operation_id=operation, holder=f"{holder}/{threading.get_ident()}")
-    except DatabaseError as e:
-        _log.warning("the operation %s cannot go on now: %s", operation, type(e).__name__)
+    except DatabaseError:
+        _log.warning("the operation %s cannot go on now", operation, exc_info=True)
     except Exception:
         _log.exception("the operation %s could not go on", operation)
     finally:

@@ -35,7 +35,7 @@ def test_blocks_move_and_pinned_ones_stay(console, fresh_database):
     of = {place["label"]: bytes.fromhex(place["ns"]) for place in made["places"]}
     http = httpx.Client(
         base_url=console.url + "/api/v1", trust_env=False, timeout=30,
-        headers={"Authorization": f"Bearer {made['token']}"},
+        headers={"Authorization": f"Bearer {made['token']}"}, limits=httpx.Limits(max_keepalive_connections=0),
     )  # fmt: skip
 
     def post(path, body, status=202):
