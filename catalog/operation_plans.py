@@ -22,7 +22,7 @@ from kvconsole.infra.rest import Problem, add_codes
 from kvconsole.infra.sql import PLATFORM
 from kvcore.plans import SAMPLE, Blocker, Cell, Options, PlanInput, Requester, Selector, Target
 from kvcore.targets import KEY
-from tenants.erasing import Erasable, namespaces_selected
+from tenants.erasing import Erasable, namespaces_selected, selected_missing
 
 add_codes(
     {
@@ -51,7 +51,7 @@ def selector_of(said: dict[str, Any], actor: Principal) -> Selector:
         raise Problem("validation-failed", errors=errors)
     if actor.tenant_slug:
         if found.tenant not in ("", actor.tenant_slug):
-            raise Problem("not-found")
+            raise selected_missing("tenant")
         found = msgspec.structs.replace(found, tenant=actor.tenant_slug)
     if not any(getattr(part, name) for part in (found, *found.and_) for name in NARROWS):
         raise Problem(
@@ -91,7 +91,8 @@ def plan_input(*, kind: str, selector: Selector, options: Options, actor: Princi
         if not options.collateral:
             raise Problem(
                 "collateral-needed",
-                "prefix and older_than mean a part of a namespace: say collateral none (only these blocks go) or"
+                "prefix and older_than mean a part of a namespace: say collateral none (these blocks and all that"
+                " continue them go) or"
                 " namespace (the whole namespace goes).",
             )
         _require_past(selector, now)

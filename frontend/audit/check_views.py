@@ -12,7 +12,7 @@ from frontend import wording
 from frontend.audit import checking, sentences
 from frontend.audit.checking import Brought, Checked
 from frontend.audit.views import attached
-from frontend.audit.wording import VERDICTS, WHY
+from frontend.audit.wording import PLACES, VERDICTS, WHY
 from frontend.tenancy import forms
 from frontend.tenancy.forms import Form
 from frontend.tenancy.pages import may
@@ -82,8 +82,9 @@ def reasons(found: Checked) -> list[dict[str, object]]:
     """Why the verdict is what it is, what weighs most first."""
     rows = [(*tone, one) for part, tone in TONES.items() for one in found.facts[part][:20]]
     return [
-        {"tone": tone, "icon": icon, "word": WHY.get(one["code"], ""), "code": one["code"], "detail": one["detail"],
-         "place": {k: v for k, v in one.items() if k not in ("code", "detail") and v != ""}}
+        {"tone": tone, "icon": icon, "word": WHY.get(one["code"], ""), "code": one["code"],
+         "detail": "" if one["code"] in WHY else one["detail"],
+         "place": [(PLACES.get(k, k), v) for k, v in one.items() if k not in ("code", "detail") and v != ""]}
         for tone, icon, one in rows
     ]  # fmt: skip
 

@@ -234,6 +234,16 @@ WHY: dict[str, Text] = {
     "order-not-given": _("Whether its order is in the log was not checked."),
 }
 """Code of the verifier → what it means; others are shown with the verifier's own words."""
+PLACES: dict[str, Text] = {
+    "file": pgettext_lazy("place", "in the file"),
+    "field": pgettext_lazy("place", "in the field"),
+    "line": pgettext_lazy("place", "in line"),
+    "index": pgettext_lazy("place", "at the entry"),
+    "byte": pgettext_lazy("place", "at byte"),
+    "owner": pgettext_lazy("place", "of the place"),
+    "key": pgettext_lazy("place", "of the key"),
+}
+"""Where the verifier found it."""
 FILTERS: dict[str, tuple[Text, Text]] = {
     "actor": (pgettext_lazy("filter", "Actor"), _("log-in name, or a subject such as node:fra-p1")),
     "action": (pgettext_lazy("filter", "Action"), _("token.issued, or token for all of them")),

@@ -6,7 +6,7 @@ What a selector may say, what it reaches and what its risk asks for is decided b
 import csv
 import io
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 from uuid import UUID
@@ -39,6 +39,8 @@ COLUMNS = ("subject", "namespace", "label")
 MOST_ROWS = 100
 MOST_ADDRESS = 4000
 MOST_TABLE = 256 << 10
+VOID = ("plan-drifted", "plan-expired")
+"""What a plan that no longer holds is refused with: the same has to be planned again."""
 STARTED = ("page-plan-start", "page-plan-confirm", "page-plan-retire")
 
 
@@ -246,15 +248,38 @@ def drift(now: datetime, row: Any, principal: Principal) -> dict[str, Any]:
 
 
 def anew(row: Any) -> str:
-    """The form of a deletion with the plan's selector; "" = it has parts that the form does not."""
-    said = row.selector
-    if row.kind != "deletion" or "and" in said or said.get("older_than"):
+    """The form that the plan was made with, filled as it was; "" = it has parts that the form does not."""
+    said, chosen = row.selector, row.options
+    if row.kind == "epoch":
+        return _address("page-epoch-retire", _epoch_asked(said, chosen))
+    if row.kind != "deletion" or "and" in said:
         return ""
     asked = {name: said[name] for name in PARTS if said.get(name)} | {"prefix": " ".join(said.get("prefix", ()))}
-    asked |= {name: row.options[name] for name in ("collateral",) if row.options.get(name)}
-    asked |= {name: "yes" for name in TICKS if row.options.get(name)}
+    if said.get("older_than"):
+        asked["older_than"] = datetime.fromtimestamp(said["older_than"], UTC).isoformat()
+    asked |= {"collateral": chosen.get("collateral", ""), "share_groups": " ".join(chosen.get("share_groups", ()))}
+    return _address("page-deletion-new", asked | {name: "yes" for name in TICKS if chosen.get(name)})
+
+
+def _epoch_asked(said: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, str]:
+    model, _, number = str(said.get("epoch", "")).rpartition("/")
+    if not chosen.get("drain"):
+        return {"model": model, "number": number}
+    seconds = f"{chosen['drain_seconds']:.0f}" if chosen.get("drain_seconds") else ""
+    return {"model": model, "number": number, "policy": "drain", "drain_seconds": seconds}
+
+
+def _address(page: str, asked: Mapping[str, str]) -> str:
     query = urlencode({name: value for name, value in asked.items() if value})
-    return f"{reverse('page-deletion-new')}?{query}" if len(query) < MOST_ADDRESS else ""
+    return f"{reverse(page)}?{query}" if len(query) < MOST_ADDRESS else ""
+
+
+def void(form: Form, now: datetime, row: Any, principal: Principal) -> dict[str, Any]:
+    """Where the plan no longer holds: what has changed, and the form that plans the same again, in place of a start."""
+    if form.code not in VOID and row.expires_at > now:
+        return {}
+    form.detail = ""
+    return {**drift(now, row, principal), "void": True}
 
 
 # --- the start --------------------------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ from tenants import reading
 from tenants.listing import Keys, listing
 
 ROWS = 25
+MOST_MODELS = 25
+"""Of so many models the epochs are suggested."""
 OLDEST: Keys = (("id", UUID),)
 DECIDE = ("page-approval-approve", "page-approval-deny")
 STATES = ("open", "approved", "denied", "withdrawn", "expired")
@@ -195,12 +197,18 @@ def retire_form(data: QueryDict) -> Form:
     return form
 
 
+def _epochs(model: str) -> list[int]:
+    """Those that can still end."""
+    return [one.epoch for one in reading.epochs_of(model_or_404(model)) if one.state != "retired"]
+
+
 def retire_context(form: Form, now: datetime) -> dict[str, Any]:
     """The models and epochs that can end."""
     models = reading.models()
     model = model_or_404(form.given["model"]) if form.given["model"] else None
     rows = reading.rollout(model, now=now).epochs if model else []
     return {
+        "known": [(m.name, number) for m in models[:MOST_MODELS] for number in _epochs(m.name)],
         "models": [(m.name, m.name, "") for m in models],
         "model": model,
         "epochs": rows,
@@ -218,9 +226,12 @@ def retire_plan(form: Form, actor: Principal, now: datetime) -> Any:
     fields = forms.checked(RetireIn, form, said) if not form.code else {}
     drain = fields.get("policy") == "drain"
     options = {"drain": True, "drain_seconds": float(fields["drain_seconds"])} if drain else {}
-    return forms.attempt(
+    made = forms.attempt(
         form,
         lambda: plan_create(
             selector={"epoch": f"{name}/{number}"}, options=options, actor=actor, now=now, kind="epoch"
         ),
     )
+    if "epoch" in form.errors:
+        form.errors["number"] = form.errors.pop("epoch")
+    return made

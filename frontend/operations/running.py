@@ -11,11 +11,11 @@ from uuid import UUID
 from django.http import Http404
 
 from catalog.live import FLEET_ROLES
-from catalog.operation_reads import operation_row, steps_newest
+from catalog.operation_reads import operation_row, plan_row, steps_newest
 from catalog.operation_views import operation_view
 from catalog.selectors import WRITER_SECONDS, node_names
 from frontend import formats
-from frontend.operations import sentences
+from frontend.operations import asking, sentences
 from frontend.operations.names import people_of
 from frontend.operations.wording import CONDITIONS, WORST
 from frontend.tenancy.pages import may
@@ -82,7 +82,16 @@ def operation(now: datetime, one: Any, principal: Principal, *, every: bool = Fa
         "may": may(principal, *ACTS),
         "sees": may(principal, "page-approval", "page-node", method="GET"),
         "as_of": now,
+        "anew": anew(one, principal),
     }
+
+
+def anew(one: Any, principal: Principal) -> str:
+    """The filled form that plans the same again, where its plan did not hold; "" = there is none."""
+    row = plan_row(one.plan) if one.problem in asking.VOID and one.plan else None
+    page = "page-epoch-retire" if one.kind == "epoch" else "page-deletion-new"
+    allowed = may(principal, page).get(page.removeprefix("page-").replace("-", "_"), False)
+    return asking.anew(row) if row and allowed else ""
 
 
 def hears(principal: Principal) -> bool:

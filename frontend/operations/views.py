@@ -82,7 +82,7 @@ def plan_start(request: HttpRequest, plan_id: UUID, epoch: bool = False) -> Http
     form = asking.start_form(request.POST, row)
     if request.method == "POST" and (made := asking.plan_start(form, row, who, now)):
         return redirect("page-operation", operation_id=made.id)
-    return answer(request, START, form, asking.plan(now, row, who))
+    return answer(request, START, form, asking.plan(now, row, who) | asking.void(form, now, row, who))
 
 
 # --- one operation ----------------------------------------------------------------------------------------------------

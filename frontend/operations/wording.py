@@ -100,13 +100,13 @@ REASONS: dict[str, Text] = {
 BLOCKERS: dict[str, Tone] = {
     "hold": Tone("danger", "lock", pgettext_lazy("blocker", "legal hold")),
     "pin": Tone("warn", "pin", pgettext_lazy("blocker", "pin")),
-    "lease": Tone("info", "clock", pgettext_lazy("blocker", "being read")),
+    "key_lease": Tone("info", "clock", pgettext_lazy("blocker", "lease of the key")),
     "transfer": Tone("info", "flow", pgettext_lazy("blocker", "being moved")),
 }
 BLOCKED: dict[str, Text] = {
     "hold": _("It is fenced at once, and stays where it lies until the hold is released."),
     "pin": _("It does not go unless pins are overridden."),
-    "lease": _("It is waited for; at the deadline the lease is broken, and the certificate says so."),
+    "key_lease": _("Its key is out on lease. The fence lets nobody take a new one; that the key is gone is said once all are over."),
     "transfer": _("It is told at its destination too."),
 }
 CONDITIONS: dict[str, tuple[Text, bool]] = {
@@ -149,6 +149,10 @@ WHY: dict[str, Text] = {
     "order-not-logged": _("its order is not in a signed log yet"),
     "working": _("some have not answered yet"),
     "grace": _("the time to change one's mind is not over"),
+    "not-fenced": _("it is not fenced yet"),
+    "no-places": _("no place is known that could be asked"),
+    "no-answers": _("no node has answered yet"),
+    "nobody-else": _("no other node looked: none can see these places, or none answered"),
     "not-started": _("nothing was sent yet"),
     "leased": _("some blocks are still being read"),
     "not-verified": _("some were not looked at again"),
@@ -166,6 +170,16 @@ WHY: dict[str, Text] = {
     "targets-foreign": _("it reached for what is another's"),
     "bytes-differ": _("bytes have changed by more than 5 %"),
     "tenant-entered": _("another tenant is affected now"),
+    "agent-unreachable": _("the agent does not answer"),
+    "agent-unresolved": _("the agent's name has no address"),
+    "agent-too-slow": _("the agent did not answer in time"),
+    "agent-answer-too-large": _("the agent answered more than is read"),
+    "agent-refused": _("the agent refused the command"),
+    "step-running": _("the agent is still at work on it"),
+    "receipt-malformed": _("its receipt cannot be read"),
+    "receipt-signature": _("its receipt is not signed by the node"),
+    "receipt-not-for-this-command": _("its receipt is of another command"),
+    "stale-size": _("the signer had another size of the log"),
 }
 """Reason of a condition, of a drift, or of how it failed."""
 PARTS: dict[str, tuple[Text, Text]] = {
@@ -178,7 +192,7 @@ PARTS: dict[str, tuple[Text, Text]] = {
     "session": (pgettext_lazy("selector", "Session"), _("As requests name it.")),
     "prefix": (
         pgettext_lazy("selector", "Keys of blocks"),
-        _("64 characters of hex each, or the first 32; never a prompt."),
+        _("64 characters of hex each, or the first 32; never a prompt. What continues them goes too."),
     ),
     "older_than": (pgettext_lazy("selector", "Older than, UTC"), _("2026-11-01 00:00")),
     "collateral": (_("The rest of the namespace"), _("Of keys of blocks and age it has to be said.")),
@@ -213,7 +227,7 @@ PARTS: dict[str, tuple[Text, Text]] = {
 """Name of a field → (label, hint)."""
 COLLATERAL: dict[str, Text] = {
     "": _("not said"),
-    "none": _("stays: only these blocks go"),
+    "none": _("stays: these blocks and all that continue them go"),
     "namespace": _("goes too"),
 }
 POLICIES: dict[str, Text] = {

@@ -44,6 +44,7 @@ FIELD_WORDS: dict[str, str | Promise] = {
     "not-soon": _("A number of minutes from 1 to 1,440."),
     "unknown-node": _("There is no such node."),
     "unknown-tenant": _("There is no such tenant."),
+    "not-found": _("There is none of this name that you may see."),
     "unknown-model": _("There is no such model."),
     "not-the-phrase": _("Type it exactly as it stands above."),
     "none-chosen": _("Choose at least one."),
@@ -105,8 +106,13 @@ def told() -> bool:
 
 
 def _field(pointer: str) -> str:
-    """`/tiers/hbm/limit_bytes` is `hbm_limit`, `/rules/a/tiers/0` is `rule_a_tiers`, `/classes/0` is `classes`."""
+    """`/tiers/hbm/limit_bytes` is `hbm_limit`, `/rules/a/tiers/0` is `rule_a_tiers`, `/classes/0` is `classes`.
+
+    `/selector/tenant` is `tenant`.
+    """
     parts = pointer.strip("/").split("/")
+    if parts[0] == "selector" and len(parts) > 1:
+        return parts[1]
     if parts[0] == "rules" and len(parts) > 1:
         return "_".join(("rule", *parts[1:3]))
     if parts[0] == "tiers" and len(parts) == 3:

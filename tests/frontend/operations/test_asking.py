@@ -5,6 +5,7 @@ import uuid
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.http import QueryDict
 
 from catalog.models import Operation, Plan
 from frontend.operations import asking
@@ -81,6 +82,31 @@ def test_a_plan_that_was_made_anew_in_another_window_is_not_started_unseen(perso
     row = planned(who, tenant=acme[0].slug, label="contracts")
     answer = who.post(f"/plans/{row.id}/start", {"seen": "0" * 64})
     assert (answer.status_code, answer.context["code"]) == (422, "plan-mismatch")
+
+
+@pytest.mark.parametrize(("kind", "selector", "options"), [
+    ("deletion", {"tenant": "a", "prefix": ["ab" * 16], "older_than": 1.7e9},
+     {"collateral": "none", "share_groups": ["0190aaaa-0000-7000-8000-00000000dead"], "crypto_erase": True}),
+    ("epoch", {"epoch": "team/model/3"}, {"drain": True, "drain_seconds": 900.0}),
+])  # fmt: skip
+def test_the_form_that_plans_the_same_again_is_filled_as_it_was(kind, selector, options):
+    address = asking.anew(Plan(kind=kind, selector=selector, options=options))
+    data = QueryDict(address.partition("?")[2])
+    if kind == "epoch":
+        assert data.dict() == {"model": "team/model", "number": "3", "policy": "drain", "drain_seconds": "900"}
+        return
+    form = asking.selector_form(data)
+    said, chosen = asking.selector_of(form), asking.options_of(form)
+    assert (form.errors, said) == ({}, selector)
+    assert (chosen["collateral"], chosen["share_groups"], chosen["crypto_erase"]) == (*options.values(),)
+
+
+def test_a_part_of_the_selector_that_names_nothing_is_told_at_its_field(person, acme):
+    who = proved(person("destructive-operator"))
+    for part, value in {"tenant": "nobody", "namespace": "ab" * 32, "epoch": "none/1"}.items():
+        answer = who.post("/deletions/new", {"tenant": acme[0].slug, part: value})
+        assert answer.status_code == 404
+        assert answer.context["form"].errors.keys() == {part}, part
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

@@ -86,6 +86,7 @@ def test_the_end_of_an_epoch_begins_with_a_plan_and_ends_nothing(person, acme):
     epoch = Epoch.objects.select_related(None).first()
     name = epoch.model.name
     assert "End an epoch" in text(who.get("/epochs/retire", {"model": name}))
+    assert f"{name}/{epoch.epoch}" in text(who.get("/epochs/retire")), "those that can end are named"
     answer = who.post("/epochs/retire", {"model": name, "number": str(epoch.epoch), "policy": "immediate"})
     row = Plan.objects.get()
     assert answer.url == f"/plans/{row.id}"

@@ -24,6 +24,9 @@ def test_the_sheet_says_its_class_in_both_languages_and_bears_no_seal(made, pers
         page = person("viewer", name=f"v-{name}").get(f"/certificates/{made[f'certificate-{name}']}")
         said = text(page)
         assert lead in said
+        assert re.search(r"<tfoot>.*zh-Hans.*zh-Hans.*zh-Hans.*</tfoot>", page.content.decode(), re.S)
+        assert 'href="/verify/kvc_verify.py"' in page.content.decode()
+        assert 'href="/verify/keys.txt"' in page.content.decode()
         assert "无印章：签发于开发环境。" in said
         assert 'data-seal="no"' in page.content.decode()
         cls = page.context["cls"]

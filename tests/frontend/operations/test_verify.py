@@ -59,6 +59,9 @@ def test_a_sealed_certificate_is_valid_and_no_changed_one_is(ended, person):
         assert file != raw, how
         found = brought(file.encode()).context["found"]
         assert found.verdict in ("invalid", "malformed"), how
+    page = text(brought(changed["another operation"].encode()))
+    assert page.count("what was signed") == 2, "the verdict and what it is of, each once"
+    assert "in the field body" in page
 
     shown = operation_view(operation_row(ended.operation), now=datetime.now(UTC))["progress"]["cells"]
     assert {c["owner"]: c["class"] for c in shown} == {

@@ -20,6 +20,11 @@ def text(answer) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
 
 
+def anew_of(answer) -> str:
+    """Where the page leads to plan the same again."""
+    return html.unescape(re.search('href="((?:/deletions/new|/epochs/retire)[^"]+)"', answer.content.decode())[1])
+
+
 def run(who, made, name):
     return who.get(f"/operations/{made[name]}")
 
@@ -57,7 +62,7 @@ def test_what_is_said_of_cells_is_never_stronger_than_their_class(made, person):
 def test_a_plan_shows_what_goes_what_is_in_the_way_and_what_is_left_out(made, person):
     page = person("operator").get(f"/plans/{made['plan']}")
     said = text(page)
-    for word in ("1 node does not answer. fra-d2", "legal hold", "pin", "being read", "cobalt-support",
+    for word in ("1 node does not answer. fra-d2", "legal hold", "pin", "lease of the key", "cobalt-support",
                  "100 keys of blocks", "One label goes.", "unknown not foreseen"):  # fmt: skip
         assert word in said, word
     assert "A destructive operator starts it" in said, "an operator looks, and does not start"
@@ -81,6 +86,11 @@ def test_what_a_plan_reached_and_is_gone_is_told_and_it_cannot_be_started(made, 
     assert "has to be planned anew" in text(who.get(f"/plans/{made['plan']}/drift"))
     answer = who.post(f"/plans/{made['plan']}/start", {})
     assert (answer.status_code, answer.context["code"]) == (409, "plan-drifted")
+    refused = text(answer)
+    assert "bytes have changed by more than 5 %" in refused
+    assert not re.search(r"bytes-differ|\d{5,} bytes|Fence and remove|Ask a second person", refused)
+    form = who.get(anew_of(answer)).context["form"]
+    assert (form.given["tenant"], form.given["label"]) == ("acme-code", "contracts"), "the same can be planned again"
     assert not Operation.objects.filter(plan=made["plan"]).exists()
 
 
