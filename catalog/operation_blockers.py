@@ -33,7 +33,7 @@ def leases_on(rows: Sequence[Erasable], now: datetime) -> list[Blocker]:
     """Leases of keys of these namespaces: by kind of holder, how many and until when."""
     digests = {row.id: row.digest.hex() for row in rows}
     return [
-        Blocker(kind="lease", ref=kind, ns=digests[namespace], until=until.timestamp(), reason=str(holders))
+        Blocker(kind="key_lease", ref=kind, ns=digests[namespace], until=until.timestamp(), reason=str(holders))
         for namespace, kind, holders, until in leases_of(list(digests), now)
     ]
 

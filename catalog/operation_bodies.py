@@ -47,7 +47,10 @@ SelectorIn = _made(
 
 
 class OptionsIn(Strict):
-    """What is chosen. `share_groups`: those whose namespaces go too; `crypto_erase`: keys first, at once."""
+    """What is chosen. `collateral`, of `prefix` and `older_than`: none takes these blocks and all that continue them,
+    namespace takes the whole namespace. `share_groups`: those whose namespaces go too; `crypto_erase`: keys first, at
+    once.
+    """
 
     collateral = serializers.ChoiceField(["none", "namespace"], required=False)
     share_groups = serializers.ListField(child=serializers.UUIDField(), required=False, max_length=100)
@@ -133,9 +136,9 @@ class CellOut(serializers.Serializer[Any]):
 
 
 class BlockerOut(serializers.Serializer[Any]):
-    """What stands in the way: a pin, a lease, a transfer or a hold."""
+    """What stands in the way: a pin, a lease of a key, a transfer or a hold."""
 
-    kind = serializers.ChoiceField(["pin", "lease", "transfer", "hold"])
+    kind = serializers.ChoiceField(["pin", "key_lease", "transfer", "hold"])
     ref = serializers.CharField()
     ns = serializers.CharField()
     node = serializers.CharField(allow_blank=True)
@@ -212,9 +215,9 @@ ProgressCellOut = type(
 
 
 class OperationProgressOut(serializers.Serializer[Any]):
-    """Percent of the work, and each owner's part; lists show no cells of what has ended."""
+    """Percent of the work (null: unknown), and each owner's part; lists show no cells of what has ended."""
 
-    percent = serializers.IntegerField()
+    percent = serializers.IntegerField(allow_null=True)
     cells = ProgressCellOut(many=True)
 
 

@@ -74,6 +74,11 @@ def places() -> list[Place]:
     return [_place(row) for row in rows if row[16] or _may_speak(row, names[row[0]], (row[0], row[5]) in met)]
 
 
+def unheard() -> list[Place]:
+    """Tiers of enrolled nodes none of whose sources spoke yet: nothing can be asked there, and nobody knows of it."""
+    return [_place(row) for row in fetch(named("catalog", "operations.sql")["unheard"], using=FLEET_PLANE)]
+
+
 def _may_speak(row: tuple[object, ...], sources: set[str], met: bool) -> bool:
     """Whether the source speaks for a tier that it was never met with."""
     tier, source = row[5], row[9]

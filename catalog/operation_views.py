@@ -81,7 +81,14 @@ def _plain(operation: Operation) -> dict[str, Any]:
 
 
 def _ended(operation: Operation) -> dict[str, Any]:
-    return {"state": operation.outcome, "conditions": [], "progress": {"percent": 100, "cells": []}}
+    percent = _percent(operation, None, answered=operation.erased_at is not None)
+    return {"state": operation.outcome, "conditions": [], "progress": {"percent": percent, "cells": []}}
+
+
+def _percent(operation: Operation, far: int | None, *, answered: bool) -> int | None:
+    """How far it is; None = unknown: what nobody answered is not done, and where nobody is asked there is no part."""
+    certified = KINDS[operation.kind].certified
+    return 100 if operation.outcome.startswith("completed") and (answered or not certified) else far
 
 
 def _moved(seen: Seen) -> dict[str, Any]:
@@ -118,7 +125,9 @@ def _observed(seen: Seen, *, graded: bool = True) -> dict[str, Any]:
             for one in found
         ],
         "progress": {
-            "percent": 100 if outcome.startswith("completed") else far.percent,
+            "percent": _percent(
+                seen.operation, far.percent if far.cells else None, answered=seen.operation.erased_at is not None
+            ),
             "cells": [
                 {**msgspec.to_builtins(cell), "flags": _flags(cell, reached.get(cell.owner))} for cell in far.cells
             ],

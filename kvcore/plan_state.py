@@ -75,10 +75,8 @@ def conditions(intent: Intent, observed: Observed) -> list[Condition]:
         _flagged("Failed", intent.failed != "", intent.failed),
         _fenced(intent, observed),
         _unroutable(intent, observed),
-        _count(
-            "NodesReachable", [one.seen.reachable or one.clean or one.seen.retired for one in found], found, "silent"
-        ),
-        _count("Consistent", [not one.contradicted for one in found], found, "contradicted"),
+        _reachable(found),
+        _consistent(observed, found),
         _erased(intent, observed, found),
         *_looked(found, observed, kind.looks),
         _keys(intent, observed, found),
@@ -88,18 +86,58 @@ def conditions(intent: Intent, observed: Observed) -> list[Condition]:
 
 
 LOOKED = ("Verified", "Probed", "Purged")
+NOBODY = "no-places"
+"""Reason of what is unknown as there is nobody to ask: nothing waits for it, and nothing is claimed of it."""
 
 
 def _looked(found: list[Standing], observed: Observed, looks: bool) -> list[Condition]:
-    """Whether everything was looked at anew, and is out of the directory; of kinds that come to that."""
+    """Whether everything was looked at anew, and is out of the directory; of kinds that come to that.
+
+    Each rests on what comes before it: a place that was not looked at owes no probe yet, and of a directory in which
+    nothing is known it is no merit to be empty.
+    """
     if not looks:
         return [Condition(type=one, status="true", reason="not-needed") for one in LOOKED]
+    if observed.fenced_at is None:
+        return [Condition(type=one, status="false", reason="not-fenced") for one in LOOKED]
+    if not any(one.ended["verify"] for one in found) and all(one.seen.retired for one in found):
+        away = all(one.seen.blocks == 0 for one in found)
+        told = [Condition(type=one, status="unknown", reason=NOBODY) for one in LOOKED]
+        return told if away else [*told[:2], _count("Purged", [False] * len(found), found, "still-in-directory")]
     clean = [one.clean or one.seen.retired for one in found]
     return [
         _count("Verified", clean, found, "not-verified", _last(found, "verify")),
-        _count("Probed", [not prober(one, observed) for one in found], found, "not-probed"),
-        _count("Purged", [one.seen.blocks == 0 for one in found], found, "still-in-directory", _last(found, "purge")),
-    ]
+        _probed(found, observed, [good and not prober(one, observed) for one, good in zip(found, clean, strict=True)]),
+        _count(
+            "Purged", [good and one.seen.blocks == 0 for one, good in zip(found, clean, strict=True)], found,
+            "still-in-directory" if any(one.seen.blocks for one in found) else "not-verified",
+            _last(found, "purge"),
+        ),
+    ]  # fmt: skip
+
+
+def _probed(found: list[Standing], observed: Observed, good: list[bool]) -> Condition:
+    """Whether nobody owes a look at another's place; that nobody looked at all is said."""
+    owes = any(prober(one, observed) for one in found)
+    told = _count("Probed", good, found, "not-probed" if owes else "not-verified", _last(found, "probe"))
+    if told.status == "true" and not any(step.good for one in found for step in one.ended["probe"]):
+        return Condition(type="Probed", status="true", reason="nobody-else")
+    return told
+
+
+def _reachable(found: list[Standing]) -> Condition:
+    if all(one.seen.retired for one in found):
+        return Condition(type="NodesReachable", status="unknown", reason=NOBODY)
+    good = [one.seen.reachable or one.clean or one.seen.retired for one in found]
+    return _count("NodesReachable", good, found, "silent")
+
+
+def _consistent(observed: Observed, found: list[Standing]) -> Condition:
+    """Before anybody answered nothing agrees with anything."""
+    if not any(steps for one in found for steps in one.ended.values()):
+        nobody = observed.fenced_at is not None and all(one.seen.retired for one in found)
+        return Condition(type="Consistent", status="unknown", reason=NOBODY if nobody else "no-answers")
+    return _count("Consistent", [not one.contradicted for one in found], found, "contradicted")
 
 
 def _flagged(type_: str, holds: bool, reason: str) -> Condition:
@@ -143,8 +181,12 @@ def _count(type_: str, good: list[bool], found: list[Standing], reason: str, sin
 def _erased(intent: Intent, observed: Observed, found: list[Standing]) -> Condition:
     """Its reason says why nothing is begun, or what it waits for."""
     good = [one.erased or one.seen.retired for one in found]
+    if observed.fenced_at is None:
+        return Condition(type="Erased", status="false", reason="not-fenced")
     if not observed.order_logged:
         return Condition(type="Erased", status="false", reason="order-not-logged")
+    if not any(one.ended["erase"] for one in found) and all(one.seen.retired for one in found):
+        return Condition(type="Erased", status="unknown", reason=NOBODY)
     if all(good):
         return Condition(type="Erased", status="true", since=_last(found, "erase"))
     reason = "working"
@@ -171,6 +213,8 @@ def _unreadable(intent: Intent, observed: Observed, found: list[Standing]) -> Co
     Its key has to be destroyed and the node's last lease of it over; what is no ciphertext stays readable.
     """
     silent = [one for one in found if not one.asked and not one.clean]
+    if observed.fenced_at is None and KINDS[intent.kind].keys and not intent.finer:
+        return Condition(type="Unreadable", status="false", reason="not-fenced")
     if not silent or not KINDS[intent.kind].keys or intent.finer:
         return Condition(type="Unreadable", status="true", reason="not-needed")
     at = next((step.at for step in observed.steps if step.kind == "keys" and step.outcome == "done"), None)
@@ -228,7 +272,7 @@ def operation_state(found: list[Condition]) -> State:
     return State.FENCED if of["Erased"].reason in BEFORE else State.ERASING
 
 
-BEFORE = frozenset({"grace", "not-started", "order-not-logged"})
+BEFORE = frozenset({"not-fenced", "grace", "not-started", "order-not-logged"})
 """Reasons of `Erased` for which nothing has been begun."""
 
 
@@ -239,7 +283,7 @@ def finalizers_left(intent: Intent, observed: Observed) -> tuple[str, ...]:
     seen, and the directory holds nothing.
     routing: nobody routes to it. keys: the generations' keys are gone, and so is every lease of them.
     """
-    true = {one.type for one in conditions(intent, observed) if one.status == "true"}
+    true = {one.type for one in conditions(intent, observed) if one.status == "true" or one.reason == NOBODY}
     needs = {
         "catalog": {"Fenced", "Erased", "Verified", "Probed", "Purged", "Consistent"},
         "routing": {"Fenced", "Unroutable"},

@@ -804,7 +804,8 @@ def certificate(found: Any, trust: Trust, quorum: int) -> None:  # in the order 
     same = [(one["code"], one["node"]) for one in body["exceptions"]] == odd
     need(same and not (body["seal"] and (odd or not least)), "exceptions", "other than its copies'", field="exceptions")
     times = [body["times"][k].rstrip("Z") for k in ("request", "fence", "erase", "verify") if k in body["times"]]
-    need(times == sorted(times), "times", "one is before what it follows", field="times")
+    fits = times == sorted(times) and {*body["times"]} <= {"request", "fence", *(r["kind"] for r in receipts.values())}
+    need(fits, "times", "one is before what it follows, or of what no receipt answers", field="times")
     trust.report.facts["certificate"] = {"operation": body["operation"], "class": f"E{least}", "flags": flags,
         "copies": len(told), "receipts": len(receipts), "exceptions": len(odd), "seal": body["seal"]}  # fmt: skip
     if order is None:
@@ -814,8 +815,7 @@ def check_certificate(options: argparse.Namespace, trust: Trust) -> None:  # it 
     text = utf8(small_file(options.file))
     known = text.startswith('{"body":{') and '"format":"kv-console-certificate"' in text
     need(known, "not-a-certificate", "it does not begin like one", Malformed)
-    found = json_at(text, 0)[0]
-    need(found.get("v") == 1, "version", "a newer verifier is wanted", Malformed)
+    need((found := json_at(text, 0)[0]).get("v") == 1, "version", "a newer verifier is wanted", Malformed)
     with at("form", AttributeError, LookupError, TypeError, ValueError, RecursionError):
         only = {*found} == {"body", "format", "note", "order", "v"} and canonical(found) + "\n" == text
         need(only, "canonical", "it is not in the one form that a certificate has")

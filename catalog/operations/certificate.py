@@ -159,7 +159,7 @@ def certificate_make(
         targets=[named(target) for target in erase_targets(seen.intent.targets)],
         plan_hash=bytes(operation.plan_hash).hex(),
         order={"event_id": refs[0], "index": order, "body_hash": refs[1]},
-        times=_times(operation),
+        times=_times(operation, {one.kind for row in rows for one in row.receipts}),
         copies=rows,
         cls=0,
         flags=[],
@@ -198,6 +198,8 @@ def certificate_keep(seen: Seen, body: CertificateBody, *, now: datetime) -> boo
             actor=ENGINE,
             now=now,
         )
+        if operation.certificate is None:  # there is one that no conclusion goes with: nothing is claimed on it
+            return NotAnswered("certificate-foreign")
         operation.save(update_fields=["certificate"])
         Step.objects.filter(operation=operation.id, state="waiting").update(state="cancelled", done_at=now)
         samples_forget([operation.id])
@@ -250,12 +252,13 @@ def _selector(said: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _times(operation: Operation) -> dict[str, str]:
+def _times(operation: Operation, answered: set[str]) -> dict[str, str]:
+    """When each was reached; of what no receipt in it answers there is no time."""
     said = {
         "request": operation.created_at,
         "fence": operation.fenced_at,
-        "erase": operation.erased_at,
-        "verify": operation.verified_at,
+        "erase": operation.erased_at if "erase" in answered else None,
+        "verify": operation.verified_at if "verify" in answered else None,
     }
     return {name: _text(at) for name, at in said.items() if at is not None}
 

@@ -231,7 +231,7 @@ def _complete(seen: Seen, now: datetime) -> bool:
 def _uncertain(seen: Seen, now: datetime) -> bool:
     """Whether what a source told is not whole now and may be in a moment: then the certificate is worth waiting for."""
     since = seen.operation.verified_at
-    return any(p.gap for p in seen.places.values()) and (since is None or now - since < GAP_PATIENCE)
+    return any(p.gap and not p.retired for p in seen.places.values()) and (since is None or now - since < GAP_PATIENCE)
 
 
 def _since(condition: Condition, now: datetime) -> datetime:

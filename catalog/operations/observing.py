@@ -115,14 +115,15 @@ def _observed(
 ) -> Observed:
     whole = [t for t in targets if not t.keys_hash]  # what is finer raises no fence of a generation
     known = shared.known(operation, off=any(not place.reachable for place in places.values()))
-    keyed = _keyed(operation, rows, shared) if len(whole) < len(targets) else {}
+    planned = operation.fenced_at is None  # then what is shown is what the plan saw
+    keyed = _keyed(operation, rows, shared) if planned or len(whole) < len(targets) else {}
     at_first = _at_first(rows)
     return Observed(
         now=shared.now.timestamp(),
         owners=tuple(
             _owner(
                 place,
-                known.held,
+                {} if planned and keyed else known.held,
                 shared.acknowledged.get(str(place.node), -1) >= operation.fence_seq,
                 at_first,
                 _at(known.leases.get(str(place.node))),

@@ -46,7 +46,8 @@ class Shared:
     @cached_property
     def places(self) -> dict[int, owners.Place]:
         """All places by number."""
-        return {place.owner: place for place in owners.places()} if self.operations else {}
+        found = [*owners.places(), *owners.unheard()] if self.operations else []
+        return {place.owner: place for place in found}
 
     @cached_property
     def acknowledged(self) -> dict[str, int]:
@@ -66,9 +67,11 @@ class Shared:
 
     @cached_property
     def plans(self) -> dict[UUID, dict[str, Any]]:
-        """The bodies of the plans of those that reach single keys."""
+        """The bodies of the plans of those that reach single keys, or are not fenced yet."""
         finer = {
-            one.plan for one in self.operations if one.plan and len(self.whole[one.id]) < len(self.targets[one.id])
+            one.plan
+            for one in self.operations
+            if one.plan and (one.fenced_at is None or len(self.whole[one.id]) < len(self.targets[one.id]))
         }
         rows = Plan.objects.using(FLEET_PLANE).filter(id__in=finer)
         return dict(rows.values_list("id", "body")) if finer else {}

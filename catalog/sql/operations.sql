@@ -21,6 +21,16 @@ SELECT n.id, n.name, n.state, n.last_heard_at, coalesce(n.last_heard_at > now() 
   JOIN catalog_node n ON n.id = s.node_id
  WHERE NOT o.retired AND NOT EXISTS (SELECT FROM catalog_nodetier t WHERE t.node_id = n.id AND t.tier = o.tier)
 
+-- name: unheard
+-- Tiers that a node declared when it enrolled, of nodes none of whose sources ever spoke. Small tables.
+SELECT n.id, n.name, n.state, n.last_heard_at, false, t.tier, t.emulated, t.encrypted, 0, '', 0, '', '', -1, 'unknown',
+       'silent', false, n.agent_url
+  FROM catalog_node n
+  JOIN catalog_nodetier t ON t.node_id = n.id
+ WHERE n.enrolled_at IS NOT NULL AND n.state <> 'fenced'
+   AND NOT EXISTS (SELECT FROM catalog_source s WHERE s.node_id = n.id AND s.boot <> '')
+ ORDER BY n.name, t.tier
+
 -- name: held
 -- What is believed of these namespaces below a generation, by source and tier: exact. Rows of retired owners are void.
 -- (catalog_keyspace's digest, the primary keys)

@@ -152,6 +152,8 @@ def _verdict(found: Checked) -> str:
         return _("This cannot be read as a proof, an export or a certificate.")
     if found.verdict == "invalid":
         return _("Not valid: this is not what was signed.")
+    if found.kind == "certificate" and not found.facts["certificate"]["receipts"]:
+        return _("Valid: it was issued so. No node signed anything of it: of copies on nodes it says nothing.")
     if found.kind == "certificate":
         return _("Valid: what this certificate says follows from what the nodes signed.")
     if found.kind == "proof":

@@ -82,12 +82,16 @@ def plan(shown: Mapping[str, Any]) -> tuple[str, str]:
     first = ngettext(
         "%(blocks)s blocks of %(n)s namespace would go.", "%(blocks)s blocks of %(n)s namespaces would go.", n
     ) % {"n": formats.number(n), "blocks": formats.number(shown["blocks"])}
+    if shown.get("options", {}).get("collateral") == "none" and "prefix" in str(shown.get("selector")):
+        return first, _("These are the keys named and all that continue them; nothing was removed yet.")
     return first, _("Nothing was fenced and nothing was removed yet.")
 
 
 def running(state: str, shown: Mapping[str, Any], silent: int) -> tuple[str, str]:
     """Where an operation stands: what is so, and what is not so yet."""
     percent = {"percent": shown["progress"]["percent"]}
+    if state in ("erasing", "verifying") and percent["percent"] is None:
+        return _("It is fenced; no place is known that could be asked."), ""
     told = {
         "awaiting_approval": (_("It waits for a second person."), _("Nothing is fenced yet.")),
         "planned": (_("It was asked for."), _("Nothing is fenced yet.")),

@@ -106,7 +106,9 @@ BLOCKERS: dict[str, Tone] = {
 BLOCKED: dict[str, Text] = {
     "hold": _("It is fenced at once, and stays where it lies until the hold is released."),
     "pin": _("It does not go unless pins are overridden."),
-    "key_lease": _("Its key is out on lease. The fence lets nobody take a new one; that the key is gone is said once all are over."),
+    "key_lease": _(
+        "Its key is out on lease. The fence lets nobody take a new one; that the key is gone is said once all are over."
+    ),
     "transfer": _("It is told at its destination too."),
 }
 CONDITIONS: dict[str, tuple[Text, bool]] = {

@@ -43,7 +43,10 @@ def delete_plan(
     data_class: Annotated[str | None, typer.Option("--class", help="Data class")] = None,
     prefix: Annotated[list[str] | None, typer.Option(help="Key of a block, or half of it, in hex; repeatable")] = None,
     older_than: Annotated[str | None, typer.Option(help="RFC 3339: what was there before")] = None,
-    collateral: Annotated[str | None, typer.Option(help="none or namespace: of prefix and older-than")] = None,
+    collateral: Annotated[
+        str | None,
+        typer.Option(help="Of prefix and older-than: none (these blocks and all that continue them) or namespace"),
+    ] = None,
     share_group: Annotated[list[str] | None, typer.Option(help="Goes too; may come several times")] = None,
     crypto_erase: Annotated[bool, typer.Option(help="Keys first, at once")] = False,
     override_pins: Annotated[bool, typer.Option(help="What is pinned goes too")] = False,
@@ -63,12 +66,21 @@ def delete_plan(
     print(f"{plan['blocks']} blocks, {plan['bytes']} bytes in {plan['namespaces']} namespaces; risk {plan['risk']}"
           f" ({', '.join(plan['reasons']) or 'none'})")  # fmt: skip
     for blocker in plan["blockers"]:
-        print(f"in the way: {output.printable(blocker['kind'])} {output.printable(blocker['reason'])}")
+        print(f"in the way: {in_the_way(blocker)}")
     if plan["left_out"]:
         print(f"left out: {len(plan['left_out'])} namespaces that others read (--share-group)")
     phrase = f' --phrase "{plan["confirm_phrase"]}"' if plan["friction"]["phrase"] else ""
     reason = " --reason …" if plan["friction"]["reason"] else ""
     print(f"kvc delete apply {plan['id']} --hash {plan['plan_hash']}{reason}{phrase}")
+
+
+def in_the_way(blocker: dict[str, Any]) -> str:
+    """A blocker in words. Of a lease `ref` is the kind of its holders, `reason` how many they are."""
+    kind, ref, reason = (output.printable(blocker[name]) for name in ("kind", "ref", "reason"))
+    if blocker["kind"] != "key_lease":
+        return f"{kind} {reason}"
+    return (f"lease of the key of namespace {output.printable(blocker['ns'])}, holders: {reason} ({ref});"
+            " that the key is gone is said once all are over")  # fmt: skip
 
 
 @delete.command("apply")
@@ -117,7 +129,8 @@ def delete_wait(
         output.show_json(found)
     else:
         output.show_table(found["progress"]["cells"], CELL_COLUMNS)
-        print(f"{output.printable(found['state'])}, {found['progress']['percent']} %")
+        far = found["progress"]["percent"]
+        print(f"{output.printable(found['state'])}, {'progress unknown' if far is None else f'{far} %'}")
     if not found["certificate"] and found["state"] != "completed":  # a move has none
         raise Failure(REFUSED, f"The operation is {output.printable(found['state'])}: there is no certificate.")
 

@@ -69,7 +69,7 @@ def plan(
     blockers = {
         "pins": (Blocker(kind="pin", ref=str(uuid7()), ns=ns, node="fra-p1", tier="dram", blocks=12),),
         "holds": (Blocker(kind="hold", ref=str(uuid7()), ns=ns, reason="Az. 7 K 1/26"),),
-        "leases": (Blocker(kind="lease", ref=str(uuid7()), ns=ns, node="fra-p2", tier="hbm", blocks=3),),
+        "leases": (Blocker(kind="key_lease", ref="node", ns=ns, reason="4"),),
     }
     frozen = plan_freeze(
         PlanInput(

@@ -15,7 +15,7 @@ from kvcore.plan_state import (
     operation_state,
     progress,
 )
-from kvcore.plan_steps import FINALIZERS, Intent, Observed, StepSeen
+from kvcore.plan_steps import FINALIZERS, Intent, Observed, OwnerSeen, StepSeen
 from tests.kvcore.world import World, intent, owner
 
 
@@ -189,6 +189,50 @@ def test_done_is_never_said_before_all_is_verified(answers: list[str], silent: b
         if "catalog" not in finalizers_left(world.intent, world.seen):
             assert verified
         assert state(world) in (State.FENCED, State.ERASING, State.VERIFYING)
+
+
+SEEN = ("Fenced", "Unroutable", "Consistent", "Erased", "Verified", "Probed", "Purged", "KeysDestroyed", "Unreadable")
+
+
+@pytest.mark.parametrize("blocks", [0, 3])
+def test_nothing_that_rests_on_the_fence_is_said_before_it(blocks: int) -> None:
+    """That the directory knows of nothing yet is no deletion."""
+    world = World([owner(1, blocks=blocks), owner(2, blocks=0)], intent(approved=False))
+    world.set(fenced_at=None, order_logged=True)
+    told = {one: of(world, one) for one in SEEN}
+    assert {name for name, one in told.items() if one.status == "true"} == set()
+    assert all(one.reason for name, one in told.items() if name != "Fenced")
+    assert {told[one].reason for one in ("Erased", "Verified", "Probed", "Purged")} == {"not-fenced"}
+
+
+def test_each_condition_waits_for_what_it_rests_on() -> None:
+    world = World([owner(1, host="a", blocks=0), owner(2, host="a", blocks=0)], intent(crypto_erase=False))
+    looked = ("Erased", "Verified", "Probed", "Purged")
+    assert {of(world, one).status for one in looked} == {"false"}
+    assert (of(world, "Consistent").status, of(world, "Consistent").reason) == ("unknown", "no-answers")
+    assert (of(world, "Probed").reason, of(world, "Purged").reason) == ("not-verified", "not-verified")
+    for _ in range(2):
+        world.answer(next(wish for wish in world.wishes if wish.kind == "erase"))
+    assert [of(world, one).status for one in looked] == ["true", "false", "false", "false"]
+    world.answer(next(wish for wish in world.wishes if wish.kind == "verify"))
+    assert of(world, "Probed").message == "1 of 2 owners; node-2"
+    world.run()
+    assert {of(world, one).status for one in (*looked, "Consistent")} == {"true"}
+
+
+def test_that_nobody_else_looked_is_said() -> None:
+    world = World([owner(1)])
+    world.run()
+    assert (of(world, "Probed").status, of(world, "Probed").reason) == ("true", "nobody-else")
+
+
+@pytest.mark.parametrize("owners", [[], [owner(1, retired=True, reachable=False, blocks=0)]])
+def test_where_there_is_nobody_to_ask_nothing_was_answered(owners: list[OwnerSeen]) -> None:
+    world = World(owners)
+    world.run()
+    told = [of(world, one) for one in ("NodesReachable", "Consistent", "Erased", "Verified", "Probed", "Purged")]
+    assert {(one.status, one.reason) for one in told} == {("unknown", "no-places")}
+    assert finalizers_left(world.intent, world.seen) == (), "nothing is waited for that will never come"
 
 
 def test_what_lies_on_a_node_that_is_off_is_unreadable_once_its_lease_is_over_and_not_before() -> None:

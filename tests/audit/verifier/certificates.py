@@ -143,6 +143,8 @@ def ordering(change: Callable[[dict[str, Any]], None] | None = None, kind: int =
 
 
 LOG = ordering()
+TIMES = {"request": "2026-11-30T10:00:00Z", "fence": "2026-11-30T10:00:00.25Z", "erase": "2026-11-30T10:00:02Z",
+         "verify": "2026-11-30T10:00:03Z"}  # fmt: skip
 Change = Callable[[dict[str, Any]], None]
 
 
@@ -153,6 +155,7 @@ def certificate(
     """The file. `change` changes the body before it is signed, `whole` the file."""
     nodes = {number: Node(number) for number in (1, 2)}
     made = rows(nodes)
+    answered = {one.kind for row in made for one in row.receipts}
     leaf, raw = log.leaves[11], jcs(log.events[11].body)
     body = CertificateBody(
         v=1, format="kv-console-certificate", origin=log.origin, operation=OPERATION, kind="deletion", generation=1,
@@ -160,8 +163,7 @@ def certificate(
         targets=[{"namespace_ref": NAMESPACE, "gen_upto": str(2**63)}], plan_hash=PLAN,
         order={"event_id": str(UUID(bytes=sha(b"id11")[:16])), "index": 11,
                "body_hash": sha(b"kvconsole/audit-body/v1\0" + raw).hex()},
-        times={"request": "2026-11-30T10:00:00Z", "fence": "2026-11-30T10:00:00.25Z", "erase": "2026-11-30T10:00:02Z",
-               "verify": "2026-11-30T10:00:03Z"},
+        times={kind: at for kind, at in TIMES.items() if kind in {"request", "fence", *answered}},
         copies=made, cls=0, flags=[], exceptions=[], requester_ref="11" * 16, approver_refs=[], receipts_root="",
         receipts=[], node_keys={node.name: node.public.hex() for node in nodes.values()}, seal=False,
         issued_at="2026-11-30T10:00:04Z",

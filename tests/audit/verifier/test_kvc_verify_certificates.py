@@ -208,6 +208,14 @@ def test_another_event_of_the_log_is_no_order(tmp_path: Path) -> None:
     assert code(tmp_path, certificate(log=ordering(kind=0x0502))) == "order"
 
 
+@pytest.mark.parametrize("kind", ["erase", "verify"])
+def test_of_what_no_receipt_answers_there_is_no_time(kind: str, tmp_path: Path) -> None:
+    nobody: Callable[[dict[int, Node]], Any] = lambda nodes: []  # noqa: E731
+    assert report(tmp_path, certificate(rows=nobody))["verdict"] == "valid"
+    later = set_("times", kind, value="2026-11-30T11:00:00Z")
+    assert code(tmp_path, certificate(rows=nobody, change=later)) == "times"
+
+
 def rows(make: Callable[[dict[int, Node]], CopyReceipts]) -> Callable[[dict[int, Node]], Any]:
     def made(nodes: dict[int, Node]) -> Any:
         return [

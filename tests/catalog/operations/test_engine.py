@@ -11,9 +11,9 @@ from audit.approvals import approval_decide
 from audit.certifying import certificate_of_operation
 from audit.models import Event
 from audit.registry import TYPES
-from catalog.models import Operation, Step
+from catalog.models import Operation, Plan, Step
 from catalog.operation_orders import operation_change
-from catalog.operation_views import operation_view
+from catalog.operation_views import operation_view, operations_shown
 from catalog.operations.dispatching import in_turn
 from catalog.operations.engine import operations_due, reconcile
 from catalog.operations.observing import observe
@@ -21,6 +21,7 @@ from catalog.operations.probing import node_of
 from catalog.operations.supplements import supplements_due
 from kvconsole.infra.keystore import keystore, namespace_name
 from kvcore.plan_steps import steps
+from tests.catalog.ingest.rig import plant_node
 from tests.catalog.operations.world import asked, person
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
@@ -137,6 +138,30 @@ def test_a_node_that_is_off_keeps_the_operation_open_and_is_named(world, two):
     assert second.orders
 
 
+def test_a_node_that_enrolled_and_was_never_heard_is_a_waiting_cell(world, two):
+    """What it holds is unknown, and that is not nothing; who leaves for good is not waited for."""
+    plant_node(world.cx, "n3", tiers=["hbm", "ssd"])
+    operation = asked(world)
+    world.acknowledged()
+    assert world.go_on(operation, rounds=3) in ("working", "quiet")
+    cells = [cell for cell in view(operation)["progress"]["cells"] if cell["node"] == "n3"]
+    assert {(cell["state"], cell["tier"]) for cell in cells} == {("silent", "hbm"), ("silent", "ssd")}
+    assert facts(operation)["Erased"] == ("false", "silent")
+    world.cx.execute("UPDATE catalog_node SET state = 'fenced' WHERE name = 'n3'")
+    assert world.go_on(operation) == "completed"
+
+
+def test_where_no_node_is_there_nobody_answered_and_nothing_says_so(world):
+    world.namespace()
+    operation = asked(world)
+    assert world.go_on(operation).startswith("completed")
+    body = json.loads(certificate_of_operation(operation.id).body)
+    assert (body["copies"], body["receipts"], set(body["times"])) == ([], [], {"request", "fence"})
+    assert (view(operation)["progress"]["percent"], operation.erased_at, operation.verified_at) == (None, None, None)
+    shown = operations_shown([operation], now=datetime.now(UTC))
+    assert shown[0]["progress"]["percent"] is None
+
+
 def test_what_a_look_finds_is_erased_again(world, two, monkeypatch):
     monkeypatch.setattr("kvcore.plan_steps.WAIT_SECONDS", 0.0)
     namespace, first, _ = two
@@ -250,6 +275,10 @@ def test_a_second_person_starts_what_reaches_far(world, two):
     assert view(operation)["state"] == "awaiting_approval"
     world.go_on(operation, rounds=1)
     assert first.orders == []
+    cells = {(c["node"], c["tier"]): c["total_bytes"] for c in view(operation)["progress"]["cells"]}
+    planned = {(c["node"], c["tier"]): c["bytes"] for c in Plan.objects.get(id=operation.plan).body["cells"]}
+    assert {at: size for at, size in cells.items() if size} == {at: size for at, size in planned.items() if size} != {}
+    assert {facts(operation)[one][0] for one in ("Erased", "Verified", "Probed", "Purged")} == {"false"}
     other = person("approver")
     approval_decide(approval_id=operation.approval, approve=True, actor=other, now=datetime.now(UTC))
     world.acknowledged()

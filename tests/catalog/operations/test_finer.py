@@ -120,8 +120,8 @@ def test_what_stands_in_the_way_is_in_the_plan(world, chain):
     )
     made = plan_create(selector={"tenant": world.tenant.slug, "label": "gone"}, options={}, actor=person(), now=now)
     blockers = plan_from_json(made.body).blockers
-    found = [(one.kind, one.ref if one.kind == "lease" else "", one.reason) for one in blockers]
-    assert found == [("lease", "node", "3"), ("pin", "", "namespace")]
+    found = [(one.kind, one.ref if one.kind == "key_lease" else "", one.reason) for one in blockers]
+    assert found == [("key_lease", "node", "3"), ("pin", "", "namespace")]
     assert made.body["lost_hits"] is None, "nobody told of any request: that is not zero"
     assert time.time() < blockers[0].until < time.time() + 200
     assert msgspec.json.encode(made.body)

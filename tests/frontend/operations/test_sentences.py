@@ -3,8 +3,9 @@
 import pytest
 from django.utils.translation import override
 
-from catalog.operation_bodies import STATES
+from catalog.operation_bodies import STATES, BlockerOut
 from frontend.operations import sentences
+from frontend.operations.wording import BLOCKED, BLOCKERS, COLLATERAL
 from kvcore.erasure_words import too_strong
 
 SHOWN = {"progress": {"percent": 40}}
@@ -57,3 +58,20 @@ def test_lists_say_what_is_open_and_what_is_one_s_own():
     assert sentences.approvals(2, 1, "open", False) == "2 wait for a second person. You asked for 1 of them yourself."
     assert sentences.approvals(25, 0, "open", True) == "25 or more wait for a second person."
     assert sentences.approvals(3, 3, "denied", False) == "Nobody decides what they asked for themselves."
+
+
+def test_where_there_is_no_place_to_ask_no_part_is_said():
+    for state in ("erasing", "verifying"):
+        first, _ = sentences.running(state, {"progress": {"percent": None}}, 0)
+        assert first == "It is fenced; no place is known that could be asked."
+
+
+def test_what_stays_and_what_leases_are_is_said_as_it_is():
+    """A key goes with all that continues it; a lease of a key is not one of blocks."""
+    assert "all that continue them" in str(COLLATERAL["none"])
+    assert set(BLOCKERS) == set(BLOCKED) == set(BlockerOut().fields["kind"].choices)
+    assert "key" in str(BLOCKED["key_lease"])
+    assert "read" not in str(BLOCKERS["key_lease"].word)
+    shown = {"namespaces": 1, "blocks": 1_316, "options": {"collateral": "none"}, "selector": {"prefix": ["ab" * 16]}}
+    assert "all that continue them" in sentences.plan(shown)[1]
+    assert "continue" not in sentences.plan(shown | {"selector": {"older_than": 1.0}})[1]

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from kvconsole.cli.deletions import in_the_way
 from tests.tenants.making import a_namespace, a_tenant
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
@@ -32,3 +33,11 @@ def test_a_plan_is_seen_applied_and_waited_for(kvc, settings):
     assert kvc("operations", "pause", operation, token=token)[0] == 0
     assert operation in kvc("operations", "list", "--state", "open", token=token)[1]
     assert kvc("operations", "stop", operation, token=token)[0] == 0
+
+
+def test_a_lease_of_a_key_is_no_lease_of_blocks_and_is_said_with_its_namespace():
+    blocker = {"kind": "key_lease", "ref": "node", "ns": "ab" * 32, "blocks": 0, "reason": "4"}
+    said = in_the_way(blocker)
+    assert said.startswith(f"lease of the key of namespace {'ab' * 32}, holders: 4 (node)")
+    assert "blocks" not in said
+    assert in_the_way(blocker | {"kind": "pin", "reason": "keys"}) == "pin keys"
