@@ -61,6 +61,26 @@ def test_a_run_moves_by_the_socket_and_keys_reach_it(visit, site):
 
 
 @pytest.mark.timeout(120)
+def test_the_sheet_can_be_read_on_a_narrow_page(visit, site):
+    """No value stands a few characters a line beside its bilingual name."""
+    one = visit(language="zh-hans", theme="dark", user="auditor")
+    one.page.set_viewport_size({"width": 320, "height": 900})
+    look(one, site, "/certificates/{certificate-completed}", "auditor")
+    narrowest = "Math.min(...[...document.querySelectorAll('.sheet .facts dd')].map((d) => d.clientWidth))"
+    assert one.page.evaluate(narrowest) > 200
+    assert one.page.evaluate("document.documentElement.scrollHeight") < 5_000
+
+
+@pytest.mark.timeout(120)
+def test_a_plan_that_no_longer_holds_offers_to_plan_it_anew_and_no_start(visit, site):
+    one = visit(user="destroyer")
+    look(one, site, "/plans/{plan}", "destroyer")
+    one.page.wait_for_selector("#drift [data-void] a[href^='/deletions/new?']")
+    assert one.page.locator(".begin").count()
+    assert not one.page.locator(".begin").locator("visible=true").count()
+
+
+@pytest.mark.timeout(120)
 def test_the_sheet_is_printed_without_the_console_around_it(visit, site):
     one = visit(user="auditor", theme="dark")
     look(one, site, "/certificates/{certificate-completed}", "auditor")
