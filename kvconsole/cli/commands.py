@@ -3,8 +3,10 @@
 Each command is one call of the REST API, or the pages of one list. Others: `reuse`, `people`.
 """
 
+import contextlib
 import json
 import sys
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +17,8 @@ import typer
 from kvconsole.cli import output
 from kvconsole.cli.client import REFUSED, UNKNOWN, USAGE, Client, Failure
 
+MOST_NODES = 100_000
+Node = Annotated[str, typer.Argument(help="Its name or id")]
 Limit = Annotated[int, typer.Option(min=1, help="At most so many")]
 Rehearse = Annotated[bool, typer.Option("--validate-only", help="The whole check, no effect")]
 Slug = Annotated[str, typer.Argument(help="Short name of the tenant")]
@@ -127,6 +131,20 @@ def seconds(pairs: list[str] | None) -> dict[str, int] | None:
 def place(text: str) -> str:
     """A name as one segment of a path."""
     return quote(text, safe="")
+
+
+def node_place(context: typer.Context, node: str) -> str:
+    """The path of a node that was called by its name or id: the API knows it by its id.
+
+    Raises:
+        Failure: there is no such node, or as the call.
+    """
+    with contextlib.suppress(ValueError):
+        return f"/nodes/{uuid.UUID(node)}"
+    for one in client(context).pages("/nodes", limit=MOST_NODES):
+        if one["name"] == node:
+            return f"/nodes/{place(one['id'])}"
+    raise Failure(REFUSED, f"not-found: There is no node {node!r}.", {"code": "not-found", "status": 404})
 
 
 # --- tenants --------------------------------------------------------------------------
@@ -304,9 +322,9 @@ def nodes_list(context: typer.Context, limit: Limit = 500) -> None:
 
 
 @nodes.command("show")
-def nodes_show(context: typer.Context, node: Annotated[str, typer.Argument(help="Its id")]) -> None:
+def nodes_show(context: typer.Context, node: Node) -> None:
     """One node with its tiers."""
-    one(context, f"/nodes/{place(node)}")
+    one(context, node_place(context, node))
 
 
 def add_to(app: typer.Typer) -> None:

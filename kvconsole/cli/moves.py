@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from kvconsole.cli.commands import Limit, Rehearse, given, many, one, place, post, remove
+from kvconsole.cli.commands import Limit, Node, Rehearse, given, many, node_place, one, place, post, remove
 
 pins = typer.Typer(help="Pins: blocks that stay where they lie until a time.", no_args_is_help=True)
 Throttle = Annotated[int | None, typer.Option(help="Bytes a second, of a tier and a link")]
@@ -34,29 +34,31 @@ def migrate(
 
 
 def drain(
-    context: typer.Context, node: Annotated[str, typer.Argument(help="Its id")],
+    context: typer.Context, node: Node,
     recompute: Annotated[bool, typer.Option(help="What no other node has room for is let go")] = False,
+    confirm_phrase: Annotated[str | None, typer.Option(help="With --recompute: recompute NODE'S-NAME")] = None,
     throttle: Throttle = None, deadline: Deadline = None, reason: str | None = None, validate_only: Rehearse = False,
 ) -> None:  # fmt: skip
     """Move all blocks of a node to other nodes."""
-    body = given(recompute=recompute or None, throttle=throttle, deadline=deadline, reason=reason)
-    post(context, f"/nodes/{place(node)}:drain", body, validate_only)
+    body = given(recompute=recompute or None, confirm_phrase=confirm_phrase, throttle=throttle, deadline=deadline,
+                 reason=reason)  # fmt: skip
+    post(context, f"{node_place(context, node)}:drain", body, validate_only)
 
 
 def cordon(
-    context: typer.Context, node: Annotated[str, typer.Argument(help="Its id")], reason: str | None = None,
+    context: typer.Context, node: Node, reason: str | None = None,
     validate_only: Rehearse = False,
 ) -> None:  # fmt: skip
     """Send nothing new to a node; what lies there is read as ever."""
-    post(context, f"/nodes/{place(node)}:cordon", given(reason=reason), validate_only)
+    post(context, f"{node_place(context, node)}:cordon", given(reason=reason), validate_only)
 
 
 def uncordon(
-    context: typer.Context, node: Annotated[str, typer.Argument(help="Its id")], reason: str | None = None,
+    context: typer.Context, node: Node, reason: str | None = None,
     validate_only: Rehearse = False,
 ) -> None:  # fmt: skip
     """Let a node take what comes again, also one that was drained."""
-    post(context, f"/nodes/{place(node)}:uncordon", given(reason=reason), validate_only)
+    post(context, f"{node_place(context, node)}:uncordon", given(reason=reason), validate_only)
 
 
 def prefetch(
