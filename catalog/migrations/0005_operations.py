@@ -241,9 +241,7 @@ class Migration(migrations.Migration):
             operator="SELECT, INSERT, UPDATE",
             ingest="SELECT",
         ),
-        *protect(
-            "catalog_operationtarget", tenant_may="SELECT, INSERT", operator="SELECT, INSERT", ingest="SELECT"
-        ),
+        *protect("catalog_operationtarget", tenant_may="SELECT, INSERT", operator="SELECT, INSERT", ingest="SELECT"),
         *protect(
             "catalog_step",
             tenant_may="SELECT",
@@ -253,7 +251,11 @@ class Migration(migrations.Migration):
         *protect("catalog_hold", tenant_may="SELECT", operator="SELECT, INSERT, UPDATE"),
         *tenant_keys("catalog_plan"),
         *tenant_keys("catalog_operation"),
-        audited("catalog_operation", "INSERT OR UPDATE OF paused, throttle, stopped_at, generation, concluded_at"),
+        audited(
+            "catalog_operation",
+            "INSERT OR UPDATE OF paused, throttle, stopped_at, generation, fenced_at, concluded_at, outcome, certificate",
+        ),
         audited("catalog_operationtarget", "INSERT OR UPDATE OR DELETE"),
+        audited("catalog_step", "UPDATE OF receipt, receipt_hash, receipt_event, told"),
         audited("catalog_hold"),
     ]
