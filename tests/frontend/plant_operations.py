@@ -275,6 +275,7 @@ def operations(dsn: str, by: str = SOMEBODY) -> dict[str, Any]:
         for outcome in ("stopped", "denied", "expired", "failed"):
             more = {"stopped_at": now} if outcome == "stopped" else {"fenced_at": None}
             problem = "plan-drifted" if outcome == "expired" else "targets-foreign" if outcome == "failed" else ""
+            more |= {"plan": plan(cx, nodes, now, by=by, old=True)} if outcome == "expired" else {}
             made[outcome] = operation(cx, now, outcome=outcome, problem=problem, **more, **ended)
         for name, odd in (("completed", False), ("completed_with_exceptions", True)):
             made[name] = operation(cx, now, outcome=name, erased_at=now, verified_at=now, routed_at=now, **ended)

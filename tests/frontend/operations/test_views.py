@@ -94,6 +94,22 @@ def test_what_a_plan_reached_and_is_gone_is_told_and_it_cannot_be_started(made, 
     assert not Operation.objects.filter(plan=made["plan"]).exists()
 
 
+def test_an_operation_whose_plan_did_not_hold_leads_to_the_filled_form(made, person):
+    page = run(person("operator"), made, "expired")
+    assert "tenant=acme-code&label=contracts" in anew_of(page)
+    assert "Plan it anew" not in text(run(person("operator", name="o-2"), made, "failed"))
+
+
+def test_a_code_of_a_step_is_told_in_words():
+    from django.utils.translation import override
+
+    from frontend.templatetags.operating import trouble
+
+    assert trouble("agent-unreachable") == "the agent does not answer"
+    with override("zh-hans"):
+        assert str(trouble("agent-unreachable")) == "代理无应答"
+
+
 def test_friction_grows_with_the_risk(made, person):
     who = person("destructive-operator")
     assert reverse("page-plan-start", args=[made["plan"]]) in who.get(f"/plans/{made['plan']}").content.decode()
