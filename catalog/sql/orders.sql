@@ -16,7 +16,7 @@ BEGIN
      OR (NEW.risk = 'R3' OR NEW.windows_passed) AND NOT NEW.needs_approval
      OR num_nonnulls(NEW.order_event, NEW.order_hash, NEW.certificate, NEW.concluded_at, NEW.routed_at,
                      NEW.unreachable_at, NEW.erased_at, NEW.verified_at) > 0
-     OR NEW.outcome <> '' OR NEW.needs_approval AND NEW.fenced_at IS NOT NULL THEN
+     OR NEW.outcome <> '' THEN
     RAISE EXCEPTION 'an operation begins as its plan says, and not at its end' USING ERRCODE = '42501';
   END IF;
   IF NEW.said_at IS NOT NULL AND (
@@ -31,6 +31,7 @@ BEGIN
        OR num_nonnulls(NEW.approval, NEW.stopped_at, NEW.routed_at, NEW.unreachable_at, NEW.erased_at,
                        NEW.verified_at) > 0
        OR NEW.outcome <> '' OR NEW.observed_generation <> 0 OR NEW.generation <> 1
+       OR NEW.needs_approval AND NEW.fenced_at IS NOT NULL
        OR NEW.not_after > clock_timestamp() + interval '61 days') THEN
     RAISE EXCEPTION 'a tenant asks for no such operation' USING ERRCODE = '42501';
   END IF;
