@@ -18,7 +18,7 @@ from catalog.move_requests import drain_request, migration_request, prefetch_req
 from catalog.operation_bodies import OperationOut
 from catalog.pins import pin_create, pin_remove, pin_view
 from kvconsole.infra.access import audited, counted, route
-from kvconsole.infra.calls import call, caller, page_of
+from kvconsole.infra.calls import PROOF, call, caller, page_of
 from kvconsole.infra.rest import Problem
 from kvconsole.infra.statements import Rows
 
@@ -26,6 +26,7 @@ MOVERS = ("operator", "destructive-operator")
 KEEPERS = ("operator", "destructive-operator", "tenant-admin")
 READERS = ("viewer", "operator", "destructive-operator", "approver", "auditor", "tenant-admin", "tenant-member")
 MOVING = ("nothing-selected", "no-route", "audit-unavailable")
+LETTING_GO = ("recompute-too-grave", "deny-window", "reason-needed", "confirm-phrase-wrong", "forbidden")
 CORDONING = ("node-draining", "node-fenced", "audit-unavailable")
 NAMESPACE = OpenApiParameter("namespace", str, description="Only of this namespace: its id or digest")
 DIGEST_CHARS = 64
@@ -62,10 +63,11 @@ class Drain(APIView):
 
     @call(
         "nodes_drain", body=forms.DrainIn, answer=OperationOut, status=202, operation=True,
-        refusals=(*MOVING, *CORDONING),
+        refusals=(*MOVING, *CORDONING, *LETTING_GO, *PROOF),
     )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any], node_id: UUID) -> Response:
-        """Its blocks go to other nodes; what nobody has room for stays, or is let go to be computed anew."""
+        """Its blocks go to other nodes; what nobody has room for stays. With `recompute` it is let go, which asks
+        what a deletion asks: the role, fresh proof, a reason and a phrase; never what a legal hold keeps."""
         return accepted(request, drain_request(node=str(node_id), **fields, actor=caller(), now=datetime.now(UTC)))
 
 

@@ -32,7 +32,7 @@ class MigrationIn(Strict):
         max_length=63, required=False, default="", help_text="Name or id; else each its own"
     )
     throttle = _throttle()
-    deadline = serializers.DateTimeField(allow_null=True, default=None, help_text="Else within an hour")
+    deadline = serializers.DateTimeField(allow_null=True, default=None, help_text="Within 30 days; else within an hour")
     reason = _reason()
 
 
@@ -48,16 +48,23 @@ class PrefetchIn(Strict):
     )
     to_node = serializers.CharField(max_length=63, help_text="Name or id")
     to_tier = serializers.ChoiceField(list(TIERS))
-    need_at = serializers.DateTimeField()
+    need_at = serializers.DateTimeField(help_text="Within 30 days")
     throttle = _throttle()
 
 
 class DrainIn(Strict):
     """Body of POST /nodes/{id}:drain."""
 
-    recompute = serializers.BooleanField(default=False, help_text="What no other node has room for is let go")
+    recompute = serializers.BooleanField(
+        default=False,
+        help_text="What no other node has room for is let go, but for what a legal hold keeps; for"
+        " destructive-operator, with fresh proof or the scope deletions:destroy, a reason and the phrase",
+    )
+    confirm_phrase = serializers.CharField(
+        max_length=100, required=False, allow_blank=True, default="", help_text="With recompute: recompute NODE'S-NAME"
+    )
     throttle = _throttle()
-    deadline = serializers.DateTimeField(allow_null=True, default=None, help_text="Else within an hour")
+    deadline = serializers.DateTimeField(allow_null=True, default=None, help_text="Within 30 days; else within an hour")
     reason = _reason()
 
 

@@ -1,6 +1,7 @@
 """Writes of intent: migrations, drains and prefetches are asked for, with the routes they take, and ordered.
 
-A move fences nothing and destroys no last copy, so nobody has to agree to it; it has its order in the log like every
+A move fences nothing and destroys no last copy, so nobody has to agree to it, but for a drain that may let go what has
+no room (`catalog.letting_go`); it has its order in the log like every
 operation, as a node gives blocks to nobody without one. What is pinned stays. Called by REST.
 """
 
@@ -15,6 +16,7 @@ from django.db import transaction
 from audit.standing import need_log
 from catalog import operation_owners as owners
 from catalog.draining import HEARD, drain_begin
+from catalog.letting_go import losses, need_agreed, need_destroyer
 from catalog.models import Node, NodeTier, Operation, OperationTarget, TierMark
 from catalog.operation_orders import (
     kept,
@@ -31,6 +33,7 @@ from kvconsole.infra.rest import Problem, add_codes
 from kvconsole.infra.sql import uuid7
 from kvcore.move_steps import Route
 from kvcore.plan_kinds import KINDS
+from kvcore.risk import Risk
 from tenants.erasing import Erasable, namespaces_selected
 from tenants.placing import namespace_places
 
@@ -42,7 +45,8 @@ add_codes(
     }
 )
 DEADLINE = timedelta(hours=1)
-ORDER_WITHIN = timedelta(days=1)
+ORDER_WITHIN, LATEST = timedelta(days=1), timedelta(days=30)
+"""How long after its deadline a move may be ordered to its end, and how far ahead that deadline is at most."""
 SLACK_SECONDS, SLACK_BYTES_PER_S = 3.0, 20 * 2**20
 """What a prefetch is taken to need: the time of its order, and so many bytes a second."""
 SHUT = ("cordoned", "draining", "fenced")
@@ -59,6 +63,7 @@ class Asked(NamedTuple):
     routes: list[Route]
     selector: dict[str, Any]
     more: dict[str, Any]
+    risk: Risk = Risk.R0
 
 
 def migration_request(
@@ -70,6 +75,7 @@ def migration_request(
     Raises:
         Problem: as `selector_of`; selector-unsupported, nothing-selected, no-route, all-pinned or audit-unavailable.
     """
+    _need_near("deadline", deadline, now)
     said = selector_of(dict(selector), actor)
     if finer(said):
         raise Problem("selector-unsupported", "Moves mean whole namespaces.")
@@ -87,16 +93,20 @@ def migration_request(
 
 def drain_request(
     *, node: str, recompute: bool = False, throttle: int | None = None, deadline: datetime | None = None,
-    reason: str = "", actor: Principal, now: datetime,
+    reason: str = "", confirm_phrase: str = "", actor: Principal, now: datetime,
 ) -> Operation:  # fmt: skip
     """All blocks of a node go to nodes that may hold them and have room; with `recompute` the rest is let go.
 
-    From commit on the node is draining: nothing is sent there any more. In the end it is cordoned.
+    From commit on the node is draining: nothing is sent there any more. In the end it is cordoned. What is let go is
+    gone: that asks who it is for, proof, reason and phrase as a deletion does, and goes no further than was seen then.
 
     Raises:
         Problem: not-found, nothing-selected (it is not known what is there), no-route, node-draining, node-fenced or
-            audit-unavailable; the node is as it was.
+            audit-unavailable; with `recompute` as `need_destroyer` and `need_agreed`; the node is as it was.
     """
+    _need_near("deadline", deadline, now)
+    if recompute:
+        need_destroyer(actor, now)
     with transaction.atomic(using=plane()):
         rows = namespaces_of_all()
         there = _Fleet(rows)
@@ -104,12 +114,15 @@ def drain_request(
         more = {"node": str(mine), "wanted": drain_begin(node=mine, actor=actor, now=now)}
         held = there.digests_on(mine)
         rows = [row for row in rows if row.digest in held]
-        routes = []
+        routes, risk = [], Risk.R0
         for place in [p for p in there.all if p.node == mine] if rows else []:
             routes += there.share_out(place)
-            if recompute:
-                routes.append(Route(source=place.owner, target=0))
-        asked = Asked("drain", rows, routes, {"node": there.name(mine)}, more)
+        if recompute:
+            lost = losses(there.short, rows, there.held)
+            whose, name = tenant_of(rows, actor), there.name(mine)
+            risk = need_agreed(lost, node=name, phrase=confirm_phrase, reason=reason, tenant_id=whose, now=now)
+            routes += [Route(source=loss.place.owner, target=0, most_bytes=loss.bytes) for loss in lost]
+        asked = Asked("drain", rows, routes, {"node": there.name(mine)}, more, risk)
         return _request(asked, there, throttle, deadline, reason, actor, now)
 
 
@@ -122,6 +135,7 @@ def prefetch_request(
     Raises:
         Problem: not-found, no-slack, no-route, nothing-selected or audit-unavailable; nothing was begun.
     """
+    _need_near("need_at", need_at, now)
     said = selector_of({"namespace": namespace}, actor)
     rows = namespaces_of(said)
     there = _Fleet(rows)
@@ -140,6 +154,12 @@ def prefetch_request(
     more = {"only": [key.lower()[:32] for key in prefix], "keep": True, "need_at": need_at.timestamp()}
     asked = Asked("prefetch", rows, routes, msgspec.to_builtins(said), more)
     return _request(asked, there, throttle, need_at, "", actor, now)
+
+
+def _need_near(field: str, at: datetime | None, now: datetime) -> None:
+    if at is not None and at > now + LATEST:
+        detail = f"It must be within {LATEST.days} days."
+        raise Problem("validation-failed", errors=[{"pointer": f"/{field}", "code": "invalid", "detail": detail}])
 
 
 def namespaces_of_all() -> list[Erasable]:
@@ -162,7 +182,9 @@ class _Fleet:
 
     def __init__(self, rows: Sequence[Erasable]) -> None:
         self.all = [place for place in owners.places() if not place.retired]
-        self._held = owners.held([(row.digest, upto(row)) for row in rows])
+        self.held = owners.held([(row.digest, upto(row)) for row in rows])
+        self.short: list[tuple[owners.Place, int]] = []
+        """Places of which so many bytes found no room when they were shared out."""
         self._rows = rows
         self._nodes = {n.id: n for n in Node.objects.using(FLEET_PLANE).exclude(enrolled_at=None)}
         tiers = NodeTier.objects.using(FLEET_PLANE).values_list("node_id", "tier", "capacity_bytes", "high")
@@ -201,16 +223,16 @@ class _Fleet:
     def held_bytes(self, place: owners.Place) -> int:
         """What of the namespaces is believed there."""
         at = place.source_id, place.tier
-        return sum(by[at].bytes for by in self._held.values() if at in by)
+        return sum(by[at].bytes for by in self.held.values() if at in by)
 
     def block_bytes(self) -> int:
         """The largest block of the namespaces that is known."""
-        return max((h.bytes // h.blocks for by in self._held.values() for h in by.values() if h.blocks), default=0)
+        return max((h.bytes // h.blocks for by in self.held.values() for h in by.values() if h.blocks), default=0)
 
     def digests_on(self, node: UUID) -> set[bytes]:
         """The namespaces of which the node is believed to hold something."""
         mine = {(p.source_id, p.tier) for p in self.all if p.node == node}
-        return {digest for digest, by in self._held.items() if mine & by.keys()}
+        return {digest for digest, by in self.held.items() if mine & by.keys()}
 
     def holding(self, tier: str) -> list[owners.Place]:
         """Places of the tier where something of the namespaces is."""
@@ -255,6 +277,8 @@ class _Fleet:
             routes.append(Route(source=place.owner, target=other.owner, most_bytes=None if room >= 2 * left else room))
             self._capacity[other.node, other.tier] = self._capacity.get((other.node, other.tier), 0) - min(left, room)
             left -= room
+        if left > 0 and self.held_bytes(place):
+            self.short.append((place, left))
         return routes
 
     def room(self, place: owners.Place) -> int:
@@ -285,7 +309,7 @@ def _request(
             **asked.more,
         },
         plan_hash=b"",
-        risk="R0",
+        risk=str(asked.risk),
         requested_by=actor.subject,
         requester=kept(actor),
         reason=reason,

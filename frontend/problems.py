@@ -174,6 +174,9 @@ PROBLEMS: dict[str, Problem] = {
     "operation-over": Problem(_("The operation has ended"), REQUEST, NONE),
     "no-slack": Problem(_("There is not enough time before it is needed"), REQUEST, NONE),
     "no-route": Problem(_("There is no place that this could go to"), REQUEST, CHANGED),
+    "recompute-too-grave": Problem(
+        _("What would be let go needs a second person, and a drain cannot ask one"), REQUEST, CHANGED
+    ),
     "node-draining": Problem(_("The node is being drained"), REQUEST, NONE),
     "all-pinned": Problem(_("All that is meant is pinned where it lies"), REQUEST, CHANGED),
     "pins-too-many": Problem(_("The tenant has as many pins as it may have"), REQUEST, CHANGED),

@@ -22,6 +22,9 @@ AGAIN = frozenset(
 )  # fmt: skip
 """Codes of what may be different the next time."""
 ROUNDS_MOST = 8
+SPARE_MOST = 1_000
+"""Namespaces on hold that a command names; where there are more, nothing at all is let go."""
+HOLD = "legal-hold"
 OFFER_SECONDS = 600.0
 """How long after the deadline what was offered is held, so that what was taken can be released."""
 
@@ -35,7 +38,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MoveIntent(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wanted. `only`: of the targets the runs with these keys (hex). `keep`: the source keeps its copies."""
+    """What is wanted. `only`: of the targets the runs with these keys (hex). `keep`: the source keeps its copies.
+
+    `spare`: namespaces (hex) that a legal hold keeps now: their last copies are not let go.
+    """
 
     operation: str
     generation: int
@@ -44,6 +50,7 @@ class MoveIntent(msgspec.Struct, frozen=True, kw_only=True):
     tenants: dict[str, str] = {}
     only: tuple[str, ...] = ()
     keep: bool = False
+    spare: tuple[str, ...] = ()
     paused: bool = False
     stopped: bool = False
     deadline: float = 0.0
@@ -85,6 +92,7 @@ class MoveSeen(msgspec.Struct, frozen=True, kw_only=True):
     offer: str = ""
     left: tuple[str, ...] = ()
     refused: dict[str, int] = {}
+    spared: int = 0
     position_boot: str = ""
     position_stream: str = ""
     position_seq: int = -1
@@ -181,11 +189,13 @@ class _Planner:
         """The last offer and what came of it."""
         offer = self._last(OFFER)
         if offer is None or not offer.outcome:
+            if offer is None and not self._route.target and len(self._intent.spare) > SPARE_MOST:
+                return self._settled({HOLD: self._from.blocks if self._from else 0})
             return self._wants(OFFER, offer)
         if not offer.took:
             return self._retry(OFFER, offer, {offer.code: 0})
         if not offer.runs:
-            return self._settled({})
+            return self._settled({HOLD: offer.spared} if offer.spared else {})
         if self._route.target == 0:
             return self._releasing(offer, None)
         take = next((s for s in reversed(self._of[TAKE]) if s.offer == offer.step), None)
@@ -208,9 +218,15 @@ class _Planner:
         if release.outcome == "refused" and release.code == "offer-unknown":  # the source began a new life
             return self._retry(OFFER, offer, {release.code: 0})
         left = dict(take.refused) if take is not None else {}
+        spared = offer.spared + sum(s.spared for s in self._of[RELEASE] if s.offer == offer.step)
+        left |= {HOLD: spared} if spared else {}
         if take is not None and left.keys() & AGAIN:
             return self._retry(OFFER, offer, left)
         return self._settled(left)
+
+    def _lost(self, take: MoveSeen) -> bool:
+        """Whether the destination's life is over in which it took it, and maybe what it took with that."""
+        return self._to is not None and self._to.boot != take.position_boot
 
     def _heard(self, take: MoveSeen) -> bool:
         """Whether the catalog has what the destination announced: it has heard it beyond its receipt."""
@@ -259,12 +275,16 @@ class _Planner:
 
     def _args(self, kind: str, here: MovePlace, offer: MoveSeen | None, take: MoveSeen | None) -> MoveArgs:
         other = self._from if kind == TAKE else self._to
+        last_copies = kind in (OFFER, RELEASE) and (not self._route.target or (take is not None and self._lost(take)))
+        spare = list(self._intent.spare) if last_copies else []
+        none_goes = kind == RELEASE and len(spare) > SPARE_MOST
         return MoveArgs(
             operation=self._intent.operation, generation=self._intent.generation, source=here.source, tier=here.tier,
             owner=here.owner, dp_rank=here.dp_rank, targets=[], tenants=self._intent.tenants,
             to_tier=self._to.tier if kind == MOVE and self._to else "", party=_party(other or here),
             offer=offer.step if offer else "", left=list(take.left) if take else [], only=list(self._intent.only),
-            keep=self._intent.keep, until=self._intent.deadline + OFFER_SECONDS, most_bytes=self._route.most_bytes,
+            keep=self._intent.keep or none_goes, spare=spare[:SPARE_MOST],
+            until=self._intent.deadline + OFFER_SECONDS, most_bytes=self._route.most_bytes,
             rate_bytes_per_s=self._intent.rate_bytes_per_s,
         )  # fmt: skip
 
@@ -325,7 +345,8 @@ def conditions(intent: MoveIntent, observed: MoveObserved, concluded: bool) -> l
         ),
         Condition(type="Moved", status="true" if done(found) else "false", reason=reason, message=told),
         Condition(
-            type="Complete", status="false" if left else "true", reason=next(iter(left), ""),
+            type="Complete", status="false" if left else "true" if done(found) else "unknown",
+            reason=next(iter(left), "" if done(found) else "working"),
             message=", ".join(f"{code}: {n} blocks" for code, n in left.items()),
         ),
         Condition(

@@ -38,7 +38,8 @@ class MoveArgs(msgspec.Struct, frozen=True, kw_only=True):
     offered in its step `offer`. release: what the step `offer` offered, but `left` (`stretches` of its manifest).
     `tenants`: digest of a namespace → whose it is, hex, where the console knows. `rate_bytes_per_s` bounds the tier and
     the link. `until` in seconds since 1970. `only`: of the targets the runs with these keys (hex), [] = all. `keep`: a
-    copy is made, and what was offered stays the source's own.
+    copy is made, and what was offered stays the source's own. `spare`: digests (hex) of namespaces of which nothing is
+    offered or released, whatever else is said: a hold keeps them, and there is no other copy.
     """
 
     operation: str
@@ -58,12 +59,13 @@ class MoveArgs(msgspec.Struct, frozen=True, kw_only=True):
     keep: bool = False
     most_bytes: int | None = None
     rate_bytes_per_s: int | None = None
+    spare: list[str] = []
 
 
 class OfferedDetail(msgspec.Struct, frozen=True, kw_only=True):
     """`Receipt.detail` of `offer`: what is kept for the destination, and where the source's stream stands behind it.
 
-    `pinned`: blocks that are kept where they are by a pin and were not offered.
+    `pinned`: blocks that are kept where they are by a pin and were not offered; `spared`: those of `spare`.
     """
 
     runs: int
@@ -71,6 +73,7 @@ class OfferedDetail(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     pinned: int
     stream_pos: StreamPos
+    spared: int = 0
 
 
 class TakenDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +95,7 @@ class TakenDetail(msgspec.Struct, frozen=True, kw_only=True):
 class ReleasedDetail(msgspec.Struct, frozen=True, kw_only=True):
     """`Receipt.detail` of `release`: copies that are gone from the source, and those that are its own again.
 
-    `gone`: blocks that were gone before (erased, or lost with their medium).
+    `gone`: blocks that were gone before (erased, or lost with their medium). `spared`: of `kept` those of `spare`.
     """
 
     runs: int
@@ -102,6 +105,7 @@ class ReleasedDetail(msgspec.Struct, frozen=True, kw_only=True):
     kept: int
     leased: int
     stream_pos: StreamPos
+    spared: int = 0
 
 
 class MovedDetail(msgspec.Struct, frozen=True, kw_only=True):

@@ -66,6 +66,7 @@ class Offers:
         if party is None or not args.until:
             return Done("refused", "args-malformed", {"error": "an offer needs a party and a time"})
         offer, pinned, only = Offer(command.step, tier, party, args.until), 0, Only(args.only)
+        spare, spared = frozenset(args.spare), 0
         with pool.lock:
             pool.teller.flush()
             taken = {id(copy) for other in self.open.values() for _, copy in other.held.values()}
@@ -76,6 +77,9 @@ class Offers:
                 if copy.state not in (BlockState.COMMITTED, BlockState.REFERENCED):
                     continue
                 if targets.meant(run.meta) is None or not only.has(run):
+                    continue
+                if run.meta.ns.hex() in spare:
+                    spared += run.blocks
                     continue
                 if pool.budget.pinned(run) and not args.keep:
                     pinned += run.blocks
@@ -93,7 +97,7 @@ class Offers:
         blocks = sum(m.blocks for m in offer.manifest)
         detail = OfferedDetail(
             runs=len(offer.manifest), blocks=blocks, bytes=sum(m.blocks * m.block_bytes for m in offer.manifest),
-            pinned=pinned, stream_pos=at,
+            pinned=pinned, stream_pos=at, spared=spared,
         )  # fmt: skip
         return Done("done", "", msgspec.to_builtins(detail))
 
@@ -110,7 +114,10 @@ class Offers:
         except ValueError:
             return Done("refused", "args-malformed", {"error": "left"})
         left = set(offer.held) if args.keep else {offer.manifest[place].version for place in named}
-        kept = self._let_go(offer, left)
+        spare = {m.version for m in offer.manifest if m.ns.hex() in args.spare}
+        spared = self._let_go(offer, spare)
+        left |= spare
+        kept = self._let_go(offer, left) + spared
         counts = {"runs": 0, "blocks": 0, "bytes": 0}
         gone = sum(m.blocks for m in offer.manifest if m.version not in offer.held and m.version not in left)
         patience = time.monotonic() + PATIENCE_SECONDS
@@ -125,7 +132,7 @@ class Offers:
             self.open.pop(offer.step, None)
         with self._pool.lock:
             at = position(self._pool, tier, targets.namespaces)
-        detail = ReleasedDetail(**counts, gone=gone, kept=kept, leased=leased, stream_pos=at)
+        detail = ReleasedDetail(**counts, gone=gone, kept=kept, leased=leased, stream_pos=at, spared=spared)
         outcome, code = ("partial", "blocks-leased") if leased else ("done", "")
         return Done(outcome, code, msgspec.to_builtins(detail))
 

@@ -13,6 +13,7 @@ from django.db import transaction
 
 from catalog.models import Node, Operation
 from catalog.operation_orders import OPERATIONS, operation_conclude
+from catalog.operation_plans import holds_on
 from catalog.operations.dispatching import dispatch, steps_keep
 from catalog.operations.observing import ENDED, ORDER_GENERATION, Seen, observe
 from kvconsole.infra import nudge
@@ -41,6 +42,7 @@ def moving_of(seen: Seen) -> Moving:
         tenants=options.get("tenants", {}),
         only=tuple(options.get("only", ())),
         keep=bool(options.get("keep")),
+        spare=_on_hold(seen),
         paused=operation.paused,
         stopped=operation.stopped_at is not None,
         deadline=operation.deadline.timestamp(),
@@ -53,6 +55,14 @@ def moving_of(seen: Seen) -> Moving:
         order_logged=seen.observed.order_logged,
     )
     return Moving(intent, observed)
+
+
+def _on_hold(seen: Seen) -> tuple[str, ...]:
+    """The namespaces that a legal hold keeps now, by digest."""
+    if not seen.intent.held:
+        return ()
+    mine = {target.namespace: bytes(target.digest).hex() for target in seen.targets if target.namespace}
+    return tuple(sorted({mine[one] for _, covered in holds_on(set(mine)) for one in covered}))
 
 
 def _places(seen: Seen) -> dict[int, MovePlace]:
@@ -97,6 +107,7 @@ def _step(row: Any) -> MoveSeen:
         bytes=int(detail.get("bytes") or 0),
         offer=str(row.args.get("offer") or ""),
         left=tuple(detail.get("left") or ()),
+        spared=int(detail.get("spared") or 0),
         refused={str(code): int(blocks) for code, blocks in (detail.get("refused") or {}).items()},
         position_boot=str(at.get("boot") or ""),
         position_stream=str(at.get("stream") or ""),

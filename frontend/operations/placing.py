@@ -11,6 +11,7 @@ from uuid import UUID
 from django.http import Http404, QueryDict
 
 from catalog.cordoning import cordon_request
+from catalog.letting_go import DESTROYER, phrase_of
 from catalog.move_bodies import DrainIn, MigrationIn, PinIn, PrefetchIn
 from catalog.move_requests import drain_request, migration_request, prefetch_request
 from catalog.operation_reads import drain_open, pin_row, pin_rows
@@ -142,12 +143,14 @@ def prefetch_ask(form: Form, actor: Principal, now: datetime) -> Any:
 
 def drain_form(data: QueryDict) -> Form:
     """What was typed."""
-    return forms.typed(data, "recompute", "throttle", "reason")
+    return forms.typed(data, "recompute", "confirm_phrase", "throttle", "reason")
 
 
-def drain_context(node: NodeView) -> dict[str, Any]:
+def drain_context(node: NodeView, actor: Principal) -> dict[str, Any]:
     """The node as it is, and a drain of it that has not ended."""
-    return {"node": node, "drain": drain_open(node.name)}
+    return {
+        "node": node, "drain": drain_open(node.name), "phrase": phrase_of(node.name), "may_let_go": actor.may(DESTROYER)
+    }  # fmt: skip
 
 
 def node_or_404(name: str, now: datetime) -> NodeView:
@@ -162,6 +165,7 @@ def drain_ask(form: Form, node: NodeView, actor: Principal, now: datetime) -> An
     """The node's blocks are on their way to others; None: the form says why not, and nothing moves."""
     throttle = forms.size(form, "throttle")
     said = {"recompute": form.given["recompute"] == "yes", "throttle": throttle or None, "reason": form.given["reason"]}
+    said["confirm_phrase"] = form.given["confirm_phrase"]
     fields = forms.checked(DrainIn, form, said) if not form.code else {}
     return forms.attempt(form, lambda: drain_request(node=node.name, **fields, actor=actor, now=now))
 

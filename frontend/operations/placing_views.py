@@ -62,7 +62,7 @@ def drain(request: HttpRequest, name: str) -> HttpResponse:
     node = placing.node_or_404(name, now)
     if request.method == "POST" and (made := placing.drain_ask(form, node, who, now)):
         return redirect("page-operation", operation_id=made.id)
-    return answer(request, "frontend/operations/drain.html", form, placing.drain_context(node))
+    return answer(request, "frontend/operations/drain.html", form, placing.drain_context(node, who))
 
 
 @never_cache
@@ -72,7 +72,7 @@ def cordon(request: HttpRequest, name: str, cordoned: bool) -> HttpResponse:
     node = placing.node_or_404(name, now)
     if placing.cordon_ask(form, node, cordoned, who, now):
         return redirect("page-node", name=name)
-    return answer(request, "frontend/operations/drain.html", form, placing.drain_context(node))
+    return answer(request, "frontend/operations/drain.html", form, placing.drain_context(node, who))
 
 
 # --- deny windows -----------------------------------------------------------------------------------------------------

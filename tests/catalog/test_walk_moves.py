@@ -87,7 +87,7 @@ def test_blocks_move_and_pinned_ones_stay(console, fresh_database):
         assert all(r.get("hit_tokens") for r in read), read  # n2 reads what it took
         until(lambda: ("n2", "hbm") in held("first"), lambda: held("first"), 30)  # what was read came up
         _pinned(post, http, held, of)
-        moved(f"/nodes/{made['nodes']['n2']}:drain", {"reason": "maintenance", "recompute": True})
+        moved(f"/nodes/{made['nodes']['n2']}:drain", {"reason": "maintenance"})
         assert cx.execute("SELECT state, wanted FROM catalog_node WHERE name = 'n2'").fetchone()[1] == "cordoned"
         until(lambda: not [n for label in of for n, _ in held(label) if n == "n2"], lambda: held("first"), 10)
         # what came up on n2 may be taken into memory first: then it is on n1, and not a second time on its disk

@@ -178,6 +178,8 @@ def test_nothing_is_asked_of_a_silent_node_and_after_the_deadline_it_is_left():
     assert world.wishes() == []
     found = conditions(world.intent, world.observed, False)
     assert (state(found), next(c for c in found if c.type == "NodesReachable").message) == (State.MOVING, "a")
+    complete = next(c for c in found if c.type == "Complete")
+    assert (complete.status, complete.reason) == ("unknown", "working"), "what may be left behind shows at the end"
     world.now = 2000.0
     assert left_behind(stands(world.intent, world.observed)) == {"node-unreachable": 0}
 
@@ -208,6 +210,48 @@ def test_to_nobody_means_let_go_after_the_others():
     world.answer(world.wish("release"))
     assert done(stands(world.intent, world.observed))
     assert progress(world.intent, world.observed).percent == 100
+
+
+def held(world, *namespaces):
+    world.intent = msgspec.structs.replace(world.intent, spare=namespaces)
+
+
+def test_what_is_on_hold_is_not_let_go_and_the_move_says_so():
+    world = World(Route(source=A, target=0), spare=("aa",))
+    offer = world.wish("offer")
+    assert offer.args["spare"] == ["aa"]
+    world.answer(offer, spared=3)
+    held(world, "aa", "bb")  # it came while it ran
+    release = world.wish("release")
+    assert release.args["spare"] == ["aa", "bb"]
+    world.answer(release, spared=2)
+    found = stands(world.intent, world.observed)
+    assert (done(found), left_behind(found)) == (True, {"legal-hold": 5})
+    assert state(conditions(world.intent, world.observed, True)) is State.COMPLETED_WITH_EXCEPTIONS
+
+
+def test_where_too_much_is_on_hold_nothing_is_let_go():
+    many = [f"{n:064x}" for n in range(1001)]
+    world = World(Route(source=A, target=0), spare=tuple(many))
+    assert world.wishes() == []
+    assert left_behind(stands(world.intent, world.observed)) == {"legal-hold": 4}
+    world = World(Route(source=A, target=0))
+    world.answer(world.wish("offer"))
+    held(world, *many)
+    assert world.wish("release").args["keep"]
+
+
+def test_what_is_on_hold_stays_where_the_destination_may_have_lost_it():
+    world = World(Route(source=A, target=B), spare=("aa",))
+    world.answer(world.wish("offer"))
+    world.answer(world.wish("take"))
+    world.heard()
+    assert world.wish("release").args["spare"] == []  # the other copy is in the catalog
+    world.heard(boot="another", stream="other", seq=0)
+    release = world.wish("release")
+    assert release.args["spare"] == ["aa"]
+    world.answer(release, spared=4)
+    assert left_behind(stands(world.intent, world.observed)) == {"legal-hold": 4}
 
 
 def test_without_an_order_in_the_log_or_paused_or_stopped_nothing_is_asked():

@@ -82,6 +82,20 @@ def test_what_was_said_once_is_not_taken_again(pair, network):
         a.desk.answer(secrets.token_bytes(80))
 
 
+@pytest.mark.parametrize("came", ["before", "between"])
+def test_what_is_to_be_spared_is_neither_offered_nor_released(pair, came):
+    a, _ = pair
+    key = filled(a, a)
+    spare, there = [key.ns.hex()], a.all(D)
+    done, step = offer(a, D, a, D, everything(key), spare=spare if came == "before" else [])
+    assert (done.detail["spared"], done.detail["blocks"]) == ((len(there), 0) if came == "before" else (0, len(there)))
+    if came == "between":
+        done, _ = a.obey("release", D, everything(key), offer=step, spare=spare)
+        assert (done.outcome, done.detail["spared"], done.detail["blocks"]) == ("done", len(there), 0)
+    assert a.all(D) == there
+    check(a)
+
+
 DEEP = b"\x91" * 100_000 + b"\xc0"
 
 

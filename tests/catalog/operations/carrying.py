@@ -43,8 +43,9 @@ class Carrier(Eraser):
 
     def _offer(self, step, args):
         ns, numbers = self.blocks.get(args["tier"], (b"", []))
+        spared, numbers = (len(numbers), []) if ns.hex() in args["spare"] else (0, numbers)
         self.offered[step] = args["tier"], ns, list(numbers)
-        return "done", "", {**self._count(numbers), "pinned": 0}
+        return "done", "", {**self._count(numbers), "pinned": 0, "spared": spared}
 
     def _take(self, step, args):
         source = next(side for side in self.others if side.node == args["party"]["node"])
@@ -62,11 +63,13 @@ class Carrier(Eraser):
     def _release(self, step, args):
         tier, ns, numbers = self.offered.pop(args["offer"])
         left = places_in(args["left"], len(numbers))
-        gone = [] if args["keep"] else [n for at, n in enumerate(numbers) if at not in left]
+        spared = len(numbers) if ns.hex() in args["spare"] else 0
+        gone = [] if args["keep"] or spared else [n for at, n in enumerate(numbers) if at not in left]
         if gone:
             del self.blocks[tier]
             self.says(Drop(ns=ns, gen=1, keys=keys(*gone), tier=tier, reason="hot_move"))
-        return "done", "", {**self._count(gone), "gone": 0, "kept": len(numbers) - len(gone), "leased": 0}
+        return "done", "", {**self._count(gone), "gone": 0, "kept": len(numbers) - len(gone), "leased": 0,
+                            "spared": spared}  # fmt: skip
 
 
 def carrier(world, name):
