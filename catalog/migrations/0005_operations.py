@@ -82,7 +82,6 @@ class Migration(migrations.Migration):
                 ("created_at", models.DateTimeField()),
                 ("fenced_at", models.DateTimeField(null=True)),
                 ("routed_at", models.DateTimeField(null=True)),
-                ("unreachable_at", models.DateTimeField(null=True)),
                 ("erased_at", models.DateTimeField(null=True)),
                 ("verified_at", models.DateTimeField(null=True)),
                 ("concluded_at", models.DateTimeField(null=True)),

@@ -84,8 +84,6 @@ class Operation(models.Model):
     fenced_at = models.DateTimeField(null=True)
     routed_at = models.DateTimeField(null=True)
     """When no look-up of ours could answer with it any more."""
-    unreachable_at = models.DateTimeField(null=True)
-    """When no gateway could address it any more either."""
     erased_at = models.DateTimeField(null=True)
     verified_at = models.DateTimeField(null=True)
     concluded_at = models.DateTimeField(null=True)

@@ -15,7 +15,7 @@ BEGIN
           AND p.risk = NEW.risk AND p.selector = NEW.selector AND p.options - 'places' = NEW.options - 'places')
      OR (NEW.risk = 'R3' OR NEW.windows_passed) AND NOT NEW.needs_approval
      OR num_nonnulls(NEW.order_event, NEW.order_hash, NEW.certificate, NEW.concluded_at, NEW.routed_at,
-                     NEW.unreachable_at, NEW.erased_at, NEW.verified_at) > 0
+                     NEW.erased_at, NEW.verified_at) > 0
      OR NEW.outcome <> '' THEN
     RAISE EXCEPTION 'an operation begins as its plan says, and not at its end' USING ERRCODE = '42501';
   END IF;
@@ -28,7 +28,7 @@ BEGIN
        OR NEW.requested_by IS DISTINCT FROM coalesce('user:' || nullif(NEW.requester ->> 'user_id', ''),
             (NEW.requester ->> 'kind') || ':' || coalesce(nullif(NEW.requester ->> 'holder', ''), NEW.requester ->> 'id'))
        OR NEW.options ? 'supplements' OR NOT NEW.finalizers @> '{catalog,routing,keys}'
-       OR num_nonnulls(NEW.approval, NEW.stopped_at, NEW.routed_at, NEW.unreachable_at, NEW.erased_at,
+       OR num_nonnulls(NEW.approval, NEW.stopped_at, NEW.routed_at, NEW.erased_at,
                        NEW.verified_at) > 0
        OR NEW.outcome <> '' OR NEW.observed_generation <> 0 OR NEW.generation <> 1
        OR NEW.needs_approval AND NEW.fenced_at IS NOT NULL
@@ -61,9 +61,8 @@ BEGIN
      OR OLD.fenced_at IS NULL AND NEW.fenced_at IS NOT NULL AND num_nonnulls(NEW.stopped_at, NEW.concluded_at) > 0
      OR OLD.fenced_at IS NOT NULL AND NEW.fenced_at IS NULL
      OR NEW.fenced_at IS NULL
-        AND num_nonnulls(NEW.routed_at, NEW.unreachable_at, NEW.erased_at, NEW.verified_at, NEW.certificate) > 0
+        AND num_nonnulls(NEW.routed_at, NEW.erased_at, NEW.verified_at, NEW.certificate) > 0
      OR OLD.routed_at IS NOT NULL AND NEW.routed_at IS DISTINCT FROM OLD.routed_at
-     OR OLD.unreachable_at IS NOT NULL AND NEW.unreachable_at IS DISTINCT FROM OLD.unreachable_at
      OR OLD.erased_at IS NOT NULL AND NEW.erased_at IS DISTINCT FROM OLD.erased_at
      OR OLD.verified_at IS NOT NULL AND NEW.verified_at IS DISTINCT FROM OLD.verified_at
      OR OLD.certificate IS NOT NULL AND NEW.certificate IS DISTINCT FROM OLD.certificate

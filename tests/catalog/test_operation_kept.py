@@ -16,7 +16,7 @@ from tests.tenants.making import a_namespace, a_tenant, principal
 
 pytestmark = pytest.mark.django_db(databases=["default", "tenant"], transaction=True)
 NOW = datetime.now(UTC)
-TIMES = ("routed_at", "unreachable_at", "erased_at", "verified_at")
+TIMES = ("routed_at", "erased_at", "verified_at")
 ENDS = "outcome = 'completed', concluded_at = now(), finalizers = '{}'"
 
 
