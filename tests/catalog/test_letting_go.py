@@ -16,6 +16,8 @@ from kvconsole.infra.rest import Problem
 from kvcore.events import Drop
 from tests.catalog.ingest.rig import keys
 from tests.catalog.operations.carrying import carrier, deliver, holds, where
+from tests.catalog.operations.conftest import sealed as sealed
+from tests.catalog.operations.conftest import world as world
 from tests.catalog.operations.test_moving import _nobody, refused
 from tests.catalog.operations.world import FILLED, person
 from tests.catalog.test_holds_engine import agree
