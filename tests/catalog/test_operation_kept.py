@@ -11,25 +11,15 @@ from audit.services import record
 from catalog.models import Operation, Step
 from catalog.operation_orders import operation_change, operation_conclude
 from kvconsole.infra.access import FLEET_PLANE, system
+from tests.catalog.test_operation_believing import _nobody as _nobody
+from tests.catalog.test_operation_believing import tenant as tenant
 from tests.catalog.test_operation_requests import planned, started
-from tests.tenants.making import a_namespace, a_tenant, principal
+from tests.tenants.making import principal
 
 pytestmark = pytest.mark.django_db(databases=["default", "tenant"], transaction=True)
 NOW = datetime.now(UTC)
 TIMES = ("routed_at", "erased_at", "verified_at")
 ENDS = "outcome = 'completed', concluded_at = now(), finalizers = '{}'"
-
-
-@pytest.fixture(autouse=True)
-def _nobody(settings):
-    settings.TASK_SENDER = "tests.audit.sealed.nobody"
-
-
-@pytest.fixture
-def tenant():
-    made = a_tenant(erasure_scope="label")
-    a_namespace(made, label="a")
-    return made
 
 
 def asked(tenant, **options):
