@@ -31,6 +31,7 @@ from catalog.placing import bars, class_rules, places, tenants_of
 from kvconsole.infra.access import FLEET_PLANE, Principal, plane
 from kvconsole.infra.rest import Problem, add_codes
 from kvconsole.infra.sql import uuid7
+from kvcore.blocks import TIERS, Tier
 from kvcore.move_steps import Route
 from kvcore.plan_kinds import KINDS
 from kvcore.risk import Risk
@@ -177,6 +178,12 @@ def _unpinned(rows: list[Erasable], now: datetime) -> list[Erasable]:
     return left
 
 
+LOWER = {
+    tier.value: [lower.value for lower in TIERS[at + 1 :] if lower is not Tier.REMOTE] for at, tier in enumerate(TIERS)
+}
+"""What a drained tier's blocks may go down to. A remote store is shared: what it has need not be brought there."""
+
+
 class _Fleet:
     """Where blocks of some namespaces are, and where they may go."""
 
@@ -262,24 +269,42 @@ class _Fleet:
         """Routes for all that is in a place, to the same tier of nodes with room, the emptiest first.
 
         A place that seems empty has one, too: what came meanwhile goes the same way. A node that is silent just now is
-        waited for, so that nothing is let go for a moment's silence.
+        waited for, so that nothing is let go for a moment's silence. What finds no room there, as arenas keep some of
+        it to themselves or it has filled up since, goes to the lower tiers, one after the other.
         """
-        left, routes = max(self.held_bytes(place), 1), list[Route]()
-        others = [
-            p for p in self.all
-            if p.tier == place.tier and p.node != place.node and not self.shut(p.node)
-            and p.tier not in self.barred(p.node)
-        ]  # fmt: skip
-        for other in sorted(others, key=lambda p: -self.room(p)):
+        left = max(self.held_bytes(place), 1)
+        routes = self._same_tier(place, left)
+        left -= sum(left if route.most_bytes is None else route.most_bytes for route in routes)
+        for turn, tier in enumerate(LOWER[place.tier] if self.held_bytes(place) else (), 1):
+            below = max(self._others(place, tier), key=self.room, default=None)
+            if below is not None and (room := self.room(below)) > 0:
+                routes.append(Route(source=place.owner, target=below.owner, most_bytes=room, turn=turn))
+                if left > 0:
+                    self._fill(below, min(left, room))
+                    left -= room
+        if left > 0 and self.held_bytes(place):
+            self.short.append((place, left))
+        return routes
+
+    def _same_tier(self, place: owners.Place, left: int) -> list[Route]:
+        routes = list[Route]()
+        for other in sorted(self._others(place, place.tier), key=lambda p: -self.room(p)):
             room = self.room(other)
             if left <= 0 or room <= 0:
                 break
             routes.append(Route(source=place.owner, target=other.owner, most_bytes=None if room >= 2 * left else room))
-            self._capacity[other.node, other.tier] = self._capacity.get((other.node, other.tier), 0) - min(left, room)
+            self._fill(other, min(left, room))
             left -= room
-        if left > 0 and self.held_bytes(place):
-            self.short.append((place, left))
         return routes
+
+    def _others(self, place: owners.Place, tier: str) -> list[owners.Place]:
+        return [
+            p for p in self.all
+            if p.tier == tier and p.node != place.node and not self.shut(p.node) and tier not in self.barred(p.node)
+        ]  # fmt: skip
+
+    def _fill(self, place: owners.Place, size: int) -> None:
+        self._capacity[place.node, place.tier] = self._capacity.get((place.node, place.tier), 0) - size
 
     def room(self, place: owners.Place) -> int:
         """Bytes that would still fit, as far as is known."""

@@ -21,6 +21,8 @@ AGAIN = frozenset(
      "erasing", "moving", "tenant-mismatch", "agent-error", "too-many-left", "readback-unclean"}
 )  # fmt: skip
 """Codes of what may be different the next time."""
+NO_ROOM = frozenset({"target-full", "quota"})
+"""Codes of what another place may have room for."""
 ROUNDS_MOST = 8
 SPARE_MOST = 1_000
 """Namespaces on hold that a command names; where there are more, nothing at all is let go."""
@@ -30,11 +32,15 @@ OFFER_SECONDS = 600.0
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """From a place to a place (their numbers); to 0 = to nobody: what is left there is let go, to be computed anew."""
+    """From a place to a place (their numbers); to 0 = to nobody: what is left there is let go, to be computed anew.
+
+    One of a later `turn` is for what the earlier ones from its place found no room for.
+    """
 
     source: int
     target: int
     most_bytes: int | None = None
+    turn: int = 0
 
 
 class MoveIntent(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,15 +138,19 @@ def pair_number(route: Route) -> int:
 
 
 def stands(intent: MoveIntent, observed: MoveObserved) -> list[Stand]:
-    """Where each route stands. A route to nobody waits until the others from its place are settled."""
+    """Where each route stands. One of a later turn, or to nobody, waits until the others from its place are settled."""
     found: list[Stand] = []
-    for route in sorted(intent.routes, key=lambda r: r.target == 0):
-        others = [s for s in found if s.route.source == route.source]
-        if route.target == 0 and not all(s.settled for s in others):
+    for route in sorted(intent.routes, key=_turn):
+        before = [s for s in found if s.route.source == route.source and _turn(s.route) < _turn(route)]
+        if not all(s.settled for s in before):
             found.append(Stand(route=route, waits="others"))
         else:
             found.append(_Planner(intent, observed, route).stand())
     return found
+
+
+def _turn(route: Route) -> tuple[bool, int]:
+    return route.target == 0, route.turn
 
 
 def steps(intent: MoveIntent, observed: MoveObserved) -> list[StepWish]:
@@ -292,9 +302,8 @@ class _Planner:
         done = [s for kind in (MOVE, TAKE) for s in self._of[kind] if s.took]
         if self._route.target == 0:
             done = [s for s in self._of[RELEASE] if s.took]
-        size = sum(s.bytes for s in done)
+        size, waiting = sum(s.bytes for s in done), self._from.bytes if self._from else 0
         offered = max((s.bytes for s in self._of[OFFER] if s.took), default=0)
-        waiting = self._from.bytes if self._from else 0
         return {"blocks": sum(s.blocks for s in done), "bytes": size, "total_bytes": max(size, offered, waiting)}
 
     def _settled(self, left: dict[str, int]) -> Stand:
@@ -317,17 +326,18 @@ def done(found: list[Stand]) -> bool:
 
 
 def left_behind(found: list[Stand]) -> dict[str, int]:
-    """Blocks that stayed where they were, by code."""
+    """Blocks that stayed where they were, by code. What no room was found for, the last turn has tried once more."""
+    last = {one.route.source: one.route.turn for one in found if one.route.target}
     out: Counter[str] = Counter()
     for one in found:
-        out.update(one.left)
+        tried = one.route.turn < last.get(one.route.source, 0)
+        out.update({code: n for code, n in one.left.items() if not (tried and code in NO_ROOM)})
     return dict(out)
 
 
 def conditions(intent: MoveIntent, observed: MoveObserved, concluded: bool) -> list[Condition]:
     """The conditions of a move, in a fixed order."""
     found = stands(intent, observed)
-    settled = [one for one in found if one.settled]
     waits = sorted({one.waits for one in found if one.waits})
     silent = sorted(
         {p.name for one in found if one.waits == "silent" for n in (one.route.source, one.route.target)
@@ -335,7 +345,7 @@ def conditions(intent: MoveIntent, observed: MoveObserved, concluded: bool) -> l
     )  # fmt: skip
     left = left_behind(found)
     reason = "" if done(found) else "order-not-logged" if not observed.order_logged else (waits or ["working"])[0]
-    told = f"{len(settled)} of {len(found)} routes"
+    told = f"{sum(one.settled for one in found)} of {len(found)} routes"
     return [
         _flag("Paused", intent.paused, "paused"),
         _flag("Stopped", intent.stopped, "stopped"),

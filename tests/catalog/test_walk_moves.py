@@ -29,7 +29,7 @@ SELECT n.name, o.tier, coalesce(sum(h.blocks), 0)::int FROM catalog_keyspace k J
 def test_blocks_move_and_pinned_ones_stay(console, fresh_database):
     console.start("web", "ingest", "signer", "sequencer")
     console.seed()
-    console.nodes("n1", "n2", tiers=("hbm=1MiB", "dram=4MiB", "ssd=8MiB"))
+    console.nodes("n1", "n2", tiers=("hbm=4MiB", "dram=4MiB", "ssd=8MiB"))
     code = MAKE.split("    token = ")[0] + "\n    ".join(["", *(TOKEN % SCOPES).strip().splitlines()])
     made = json.loads(console.manage("shell", "-v", "0", "-c", code).splitlines()[-1])
     of = {place["label"]: bytes.fromhex(place["ns"]) for place in made["places"]}

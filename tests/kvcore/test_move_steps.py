@@ -23,7 +23,7 @@ from kvcore.move_steps import (
 from kvcore.moves import MoveArgs
 from kvcore.plan_state import State
 
-A, B, C = 11, 12, 13
+A, B, C, D = 11, 12, 13, 14
 HERE = "boot", "stream"
 
 
@@ -40,7 +40,7 @@ class World:
             operation="00000000-0000-7000-8000-000000000001", generation=1, kind="migration", routes=routes,
             deadline=deadline, **more,
         )  # fmt: skip
-        self.places = {A: place(A), B: place(B, "b"), C: place(C, "a", "ssd")}
+        self.places = {A: place(A), B: place(B, "b"), C: place(C, "a", "ssd"), D: place(D, "b", "ssd")}
         self.rows: dict[str, MoveSeen] = {}
         self.now, self.logged = now, True
 
@@ -290,3 +290,21 @@ def test_any_history_ends_and_releases_only_what_was_heard(seed):
         if done(stands(world.intent, world.observed)):
             return
     raise AssertionError(stands(world.intent, world.observed))
+
+
+def test_what_no_room_is_for_goes_to_the_next_turn_and_is_left_behind_only_by_the_last():
+    world = World(Route(source=A, target=B), Route(source=A, target=D, turn=1))
+    assert [w.kind for w in world.wishes()] == ["offer"]
+    world.answer(world.wish("offer"))
+    world.answer(world.wish("take"), "partial", "target-full", left=("17-17",), refused={"target-full": 2})
+    world.heard()
+    world.answer(world.wish("release"))
+    assert left_behind(stands(world.intent, world.observed)) == {}
+    assert not all(s.settled for s in stands(world.intent, world.observed))
+    again = world.wish("offer")
+    world.answer(again, runs=1, blocks=2)
+    world.answer(world.wish("take"), "partial", "target-full", left=("17-17",), refused={"target-full": 1})
+    world.heard(D)
+    world.answer(world.wish("release"))
+    assert left_behind(stands(world.intent, world.observed)) == {"target-full": 1}
+    assert all(s.settled for s in stands(world.intent, world.observed))
