@@ -1,4 +1,4 @@
-"""What routing keeps of its own: how far each process that answers look-ups has applied fences."""
+"""What routing keeps of its own: how far each process has applied fences, decisions, and the policies behind them."""
 
 from django.db import models
 
@@ -14,3 +14,86 @@ class IndexLease(models.Model):
     seq = models.BigIntegerField()
     mode = models.TextField()
     until = models.DateTimeField()
+
+
+SLOTS, SLOT_SECONDS = 16, 6 * 3600
+"""The ring of decisions: a slot is so many seconds; there are more of them than are kept."""
+
+
+class Decision(models.Model):
+    """One decision of a router, ours or a foreign one, with what it was made from; the table is a ring of partitions.
+
+    answer: hit (from where it lies) | fetch (some of it from elsewhere) | compute (nothing of it is anywhere) |
+    recompute (the index might not be used) | refused. kept: all | sample | refusal | fallback | outlier | foreign,
+    and a sample stands for `stands_for` decisions. No prompt, token, key or salt is in `inputs`.
+    """
+
+    id = models.UUIDField(primary_key=True)
+    slot = models.SmallIntegerField()
+    tenant_id = models.UUIDField()
+    at = models.DateTimeField()
+    origin = models.TextField()
+    """router, or the kind of the foreign one that reported it."""
+    router = models.TextField()
+    gateway = models.TextField()
+    """Who got the answer: only it may report the outcome."""
+    model = models.TextField()
+    namespace = models.BinaryField(null=True)
+    generation = models.BigIntegerField(null=True)
+    answer = models.TextField()
+    code = models.TextField()
+    mode = models.TextField()
+    index_age_ms = models.IntegerField(null=True)
+    kept = models.TextField()
+    stands_for = models.IntegerField()
+    node = models.TextField()
+    source = models.TextField()
+    dp_rank = models.IntegerField()
+    decode_node = models.TextField()
+    policy = models.TextField()
+    policy_version = models.IntegerField()
+    prompt_tokens = models.IntegerField()
+    overlap_tokens = models.IntegerField()
+    predicted_ms = models.FloatField(null=True)
+    inputs = models.BinaryField(null=True)
+    measured_at = models.DateTimeField(null=True)
+    measured = models.JSONField(null=True)
+    measured_ms = models.FloatField(null=True)
+    hit_tokens = models.IntegerField(null=True)
+    regret_ms = models.FloatField(null=True)
+
+    class Meta:
+        managed = False
+        db_table = "routing_decision"
+
+
+class Policy(models.Model):
+    """One version of a policy; the greatest is in force. Versions only come.
+
+    `model`: whose requests it decides; "" with the name `default` = of all models that have none of their own.
+    """
+
+    name = models.CharField(max_length=63)
+    version = models.IntegerField()
+    model = models.CharField(max_length=200, blank=True)
+    kind = models.CharField(max_length=32)
+    document = models.JSONField()
+    at = models.DateTimeField()
+    by = models.CharField(max_length=200)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["name", "version"], name="routing_policy_version")]
+
+
+class Tally(models.Model):
+    """What one router process has counted since it began: decisions made, recorded, and lost on the way."""
+
+    router = models.TextField(primary_key=True)
+    at = models.DateTimeField()
+    made = models.BigIntegerField()
+    recorded = models.BigIntegerField()
+    sampled_out = models.BigIntegerField()
+    dropped = models.BigIntegerField()
+    refused = models.BigIntegerField()
+    fallback = models.BigIntegerField()
+    outcomes = models.BigIntegerField()
