@@ -257,6 +257,7 @@ PROBLEMS: dict[str, Problem] = {
     "inventory-order": Problem(_("The pages of an inventory came out of order"), REQUEST, CHANGED),
     "inventory-too-large": Problem(_("The inventory is too large"), REQUEST, NONE),
     "inventory-item": Problem(_("An inventory may only list blocks"), ITEM, CHANGED),
+    "load-late": Problem(_("A load report came too late"), ITEM, NONE),
     # between an engine and its listener
     "rank-mismatch": Problem(_("A batch came from the publisher of another rank"), UNHEARD, NONE),
     "replay-timeout": Problem(_("The engine's ring did not answer"), UNHEARD, NONE),

@@ -114,6 +114,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """Number of the batch in `refused` within a life of the agent; one that comes again is the same and counts once."""
     ranks: dict[str, int] = {}
     """Source → how many data-parallel ranks speak for it. Where the node said nothing of it, there is only rank 0."""
+    load: list[Any] = []
+    """Reports as `kvcore.loads.WorkerLoad`; each is judged alone."""
 
 
 class Fence(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,13 +25,16 @@ from nodeagent.engines.reference import ReferenceEngine
 from nodeagent.executor import Executor
 from nodeagent.journal import Journal
 from nodeagent.keys import KeyRing, LeaseKeeper
-from nodeagent.media import Media, new_boot
+from nodeagent.load import LoadReport
+from nodeagent.media import ENGINE_SOURCE, Media, new_boot
+from nodeagent.meters import Meters
 from nodeagent.orders import Orders
 from nodeagent.probe import Prober
 from nodeagent.reporter import Reporter
 from nodeagent.sender import Sender
 from nodeagent.tiers.memory import MemoryTier
 from nodeagent.transfer_desk import Desk
+from nodeagent.turns import Turns
 from nodeagent.watermarks import Curve
 
 TICK_SECONDS = 0.1
@@ -80,9 +83,13 @@ class Agent:
             long={**self.orders.long, **self.desk.long, "probe": prober.probe}, positions=self.positions,
             boots=lambda: [box.boot for box in self.media.outboxes if box.boot],
         )  # fmt: skip
+        self.meters = Meters(self.config.prefill_curve)
+        self.prefills, self.decodes = Turns(self.config.prefill_slots), Turns(self.config.decode_slots)
+        report = LoadReport(ENGINE_SOURCE, self.meters, self.prefills, self.decodes)
         self.sender = Sender(
             self.config.node, self.media.outboxes, self.ring, client=self.client, ingest=self.config.ingest,
             digest_seconds=self.config.digest_seconds, on_allowances=self._allow, refused=self._refused,
+            load=report.due,
         )  # fmt: skip
         self.refused: Counter[tuple[str, str]] = Counter()
         """Requests not taken, by (namespace hex, code), since the last heartbeat."""

@@ -71,6 +71,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     tls_cert: str = ""
     """Files for HTTPS; without them the agent listens on loopback only."""
     tls_key: str = ""
+    prefill_slots: int = 1
+    """Prefills that run at a time; the others wait in line."""
+    decode_slots: int = 8
+    time_scale: float = 1.0
+    """Share of the declared time that requests of the P/D road really take; 0 = only what the work itself takes."""
     tpot_ms: float = 0.0
     """Milliseconds per decoded token; 0 = decode is not paced."""
     digest_seconds: float = 10.0
@@ -228,6 +233,10 @@ def check(config: Config) -> None:
         raise ConfigError(f"profile: {config.profile!r} is not one of {', '.join(PROFILES)}")
     if not 0 <= config.tpot_ms < math.inf:
         raise ConfigError("tpot_ms: milliseconds, 0 or more")
+    if not (1 <= config.prefill_slots <= 1024 and 1 <= config.decode_slots <= 1024):
+        raise ConfigError("prefill_slots, decode_slots: 1 to 1024")
+    if not 0 <= config.time_scale < math.inf or not all(0 <= x < math.inf for x in config.prefill_curve):
+        raise ConfigError("time_scale and prefill_curve: 0 or more")
     if config.policy not in ("value", "lru"):
         raise ConfigError("policy: value or lru")
     if Tier.REMOTE in config.tiers and not config.remote_url:

@@ -103,6 +103,7 @@ class Sender:
         flush_seconds: float = FLUSH_SECONDS,
         on_allowances: Callable[[dict[str, Any]], object] = lambda allowances: False,  # who cannot keep to them
         refused: Callable[[], list[dict[str, Any]]] = list,
+        load: Callable[[], list[dict[str, Any]]] = list,
     ) -> None:
         self.node, self.outboxes, self.ring = node, list(outboxes), ring
         self.digest_seconds, self.flush_seconds = digest_seconds, flush_seconds
@@ -115,7 +116,7 @@ class Sender:
         self.allowances = 0
         self.heard_at = 0.0
         """When the console last answered, Unix seconds; 0 = never."""
-        self._on_allowances, self._refused = on_allowances, refused
+        self._on_allowances, self._refused, self._load = on_allowances, refused, load
         self._roads = {s: Road(client, [i.url for i in ingest if i.shard == s]) for s in {i.shard for i in ingest}}
         self._last_sent: dict[tuple[int, int], float] = {}
         self._beaten_at = 0.0
@@ -263,7 +264,8 @@ class Sender:
             ]
             for entry in self._refused():
                 self._untold[tuple((k, v) for k, v in entry.items() if k != "count")] += entry["count"]
-            if not quiet and not self._untold and not self._telling and stated:
+            load = self._load()
+            if not quiet and not self._untold and not self._telling and not load and stated:
                 continue
             self._beaten_at = now
             if self._untold and not self._telling:
@@ -271,7 +273,7 @@ class Sender:
                 self._telling = Counter(dict(self._untold.most_common(REFUSED_MOST)))
                 self._untold -= self._telling
             heard = [
-                await self._beat(road, quiet, Counter() if n else self._telling)  # each is told to one writer
+                await self._beat(road, quiet, Counter() if n else self._telling, load)  # each is told to one writer
                 for n, road in enumerate(self._roads.values())
             ]
             wait = min(wait * 2, WAIT_MOST_SECONDS)
@@ -288,12 +290,16 @@ class Sender:
         due = max(min((self._last_sent.get(one, 0.0) for one in lanes), default=now), self._beaten_at) + BEAT_SECONDS
         return min(max(due - now, BEAT_LEAST_SECONDS), BEAT_SECONDS)
 
-    async def _beat(self, road: Road, quiet: list[SourcePosition], told: Counter[tuple[tuple[str, Any], ...]]) -> bool:
+    async def _beat(
+        self, road: Road, quiet: list[SourcePosition], told: Counter[tuple[tuple[str, Any], ...]],
+        load: list[dict[str, Any]],
+    ) -> bool:  # fmt: skip
         """Whether the writer took the heartbeat."""
         beat = Heartbeat(
             sources=quiet, fence_seq=self.ring.fence_seq, allowances=self.allowances,
             refused=[{**dict(entry), "count": count} for entry, count in told.items()],
             life=self._life, refused_seq=self._refused_seq if told else 0, ranks=self._ranks,
+            load=load,
         )  # fmt: skip
         try:
             answer = await road.post(f"/api/v1/nodes/{self.node}:heartbeat", _encode(beat), seconds=BEAT_ANSWER_SECONDS)

@@ -16,6 +16,7 @@ OWN = {
     "too-many-namespaces": "the node speaks of more unregistered namespaces than a node may make",
     "queue-full": "more frames wait than the writer may hold in memory",
     "rate-limited": "more unknown tokens came from the address than are looked up",
+    "load-late": "a worker's load report is older than the last one, or was measured more than ten seconds ago",
     "unfoldable": "the writer could not fold the item; it was set aside and the source is asked for its inventory",
     "step-unknown": "the item claims a move between nodes that no open step allows",
     "unknown-keys": "the item speaks of blocks the source was not believed to hold",

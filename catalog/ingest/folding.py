@@ -19,6 +19,7 @@ from catalog.ingest.dealing import Dealer
 from catalog.ingest.inventory import Inventories
 from catalog.ingest.jobs import Broken, Job, Outcome, ordered
 from catalog.ingest.keymap import Touched, Work
+from catalog.ingest.loads import Loads
 from catalog.ingest.move_book import MoveBook
 from catalog.ingest.nodes import SHUT, NodeBook
 from catalog.ingest.pictures import Pictures
@@ -65,7 +66,7 @@ class Folder:
         self.policies = PolicyBook(nodes, version=int(now * 1000))
         self.dealer, self.attempts = Dealer(self.memory, nodes, self.policies), Attempts(self.policies)
         self.days = UsageDays(store.shard, datetime.fromtimestamp(now, UTC))
-        self.moves = MoveBook(store.shard)
+        self.moves, self.loads = MoveBook(store.shard), Loads()
         self.admission = Admission(self.memory, registry, pictures, self.days, self.moves)
         self.inventories, self.purges = Inventories(), console_source.PurgeBook(store.shard, memory=self.memory)
         self.sources: dict[int, Source] = {}
@@ -283,7 +284,7 @@ class Folder:
             self.pictures.seen(source.id, batch.when)
             batch.sources[source.id] = source
             asked = source.asks(batch.now) or asked
-        for source, code, detail, count in telling.refused(self, job.node, beat):
+        for source, code, detail, count in telling.refused(self, job.node, beat, batch.when):
             self.pictures.refused(source.id, code, detail, batch.when, count)
         batch.outcomes.append((job, telling.beat(self, job.node, beat, asked)))
 
@@ -350,7 +351,7 @@ class Folder:
         telling.measure(batch)
         extras = [*self.nodes.statements(batch.now), *self.pictures.rows(batch.when)]
         extras += [*self.attempts.rows(batch.when), *self.admission.stale_hits.rows(batch.when)]
-        extras += self.purges.rows(batch.now)
+        extras += [*self.purges.rows(batch.now), *self.loads.rows()]
         if self.store.shard == 0:
             extras += self.dealer.rows(batch.now, batch.when)
         if extras or batch.touched:  # what is only counted does not make a commit by itself

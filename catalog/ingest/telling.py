@@ -6,6 +6,7 @@ Called by `folding`. Nothing in here changes what the catalog believes of a bloc
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -85,13 +86,16 @@ def beat(folder: Folder, node: UUID, heartbeat: Heartbeat, asks: bool) -> Answer
     )
 
 
-def refused(folder: Folder, node: UUID, heartbeat: Heartbeat) -> Iterator[tuple[Source, str, str, int]]:
+def refused(folder: Folder, node: UUID, heartbeat: Heartbeat, when: datetime) -> Iterator[tuple[Source, str, str, int]]:
     """What the agent itself has refused of its engine, by source: (source, code, detail, how often).
 
     What is barred by policy becomes events (`attempts`). The rest is only counted: where a fact may have been lost, the
     agent has told that as a `gap` item. Entries without a code of ours are left out; one that names no source is of
     the node's first. A count that is none is not added to anything, and is itself counted as `wrong-type`.
     """
+    for worker, why in folder.loads.take(folder, node, heartbeat, when):
+        count(why)
+        yield worker, why, "a load report, in a heartbeat", 1
     odd = 0
     first = next(iter(folder.of_node.get(node, ())), None)
     if not folder.attempts.fresh(node, heartbeat):

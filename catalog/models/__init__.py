@@ -2,6 +2,7 @@
 and what the pictures are drawn from."""
 
 from catalog.models.fleet import NODE_ROLES, NODE_STATES, Node, NodeCommand, NodeTier
+from catalog.models.loads import WorkerLoad
 from catalog.models.operations import HOLD_STATES, STEP_STATES, Hold, Operation, OperationTarget, Plan, Step
 from catalog.models.pictures import (
     Eviction,
@@ -94,4 +95,5 @@ __all__ = [
     "UsageCover",
     "UsageDay",
     "UsageGap",
+    "WorkerLoad",
 ]
