@@ -22,6 +22,7 @@ from kvconsole.infra.rest import Problem, add_codes
 from kvconsole.infra.sql import uuid7
 from kvcore.blocks import TIERS
 from kvcore.messages import Ticket, fingerprint, ticket_issue
+from kvcore.tickets import Scope
 from tenants.services import token_good, token_issue, token_redeem, tokens_retire
 from tenants.services.key_lease import ticket_day, ticket_key
 
@@ -314,8 +315,12 @@ class OfGeneration(Protocol):
         """The generation that requests now carry."""
 
 
-def node_ticket(*, node: Node, namespace: OfGeneration, now: datetime) -> Ticket:
-    """Leave to use this node for the namespace's generation, for 30 s; the node checks it without asking anybody."""
+def node_ticket(*, node: Node, namespace: OfGeneration, now: datetime, scope: Scope | None = None) -> Ticket:
+    """Leave to use this node for the namespace's generation, for 30 s; the node checks it without asking anybody.
+
+    Args:
+        scope: the decision it belongs to, what of the chain may be read, and who else takes part.
+    """
     holder = str(node.id)
     return ticket_issue(
         ticket_key(holder, ticket_day(holder, now)),
@@ -323,6 +328,7 @@ def node_ticket(*, node: Node, namespace: OfGeneration, now: datetime) -> Ticket
         ns=bytes(namespace.digest),
         gen=namespace.generation,
         expires_at=now.timestamp() + TICKET_SECONDS,
+        scope=scope,
     )
 
 

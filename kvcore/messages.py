@@ -5,14 +5,12 @@ knows which bytes are signed, not how. Sources: RFC 8785 (canonical JSON), `docs
 """
 
 import hashlib
-import hmac
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
 import rfc8785
 
-from kvcore.keys import framed
 from kvcore.receipts import (
     CertificateBody as CertificateBody,
 )
@@ -24,6 +22,18 @@ from kvcore.receipts import (
 )
 from kvcore.receipts import (
     VerifiedDetail as VerifiedDetail,
+)
+from kvcore.tickets import (
+    Ticket as Ticket,
+)
+from kvcore.tickets import (
+    ticket_issue as ticket_issue,
+)
+from kvcore.tickets import (
+    ticket_mac as ticket_mac,
+)
+from kvcore.tickets import (
+    ticket_refusal as ticket_refusal,
 )
 
 PROTOCOL = 1
@@ -237,38 +247,6 @@ def open_command(envelope: Signed, verify: Verify, *, node: str, now: float, boo
 def receipt_hash(receipt: Receipt) -> str:
     """The link in a node's chain of receipts."""
     return hashlib.sha256(signed_bytes("receipt", msgspec.to_builtins(receipt))).hexdigest()
-
-
-class Ticket(msgspec.Struct, frozen=True, kw_only=True):
-    """Leave to use one node for one namespace generation, for at most 30 s."""
-
-    node: str
-    ns: bytes
-    gen: int
-    expires_at: float
-    mac: bytes
-
-
-def ticket_mac(key: bytes, *, node: str, ns: bytes, gen: int, expires_at: float) -> bytes:
-    """MAC of a ticket under the node's ticket key of the day."""
-    fields = framed(b"kvconsole/ticket/v1", node.encode(), ns, str(gen).encode(), repr(expires_at).encode())
-    return hmac.digest(key, fields, "sha256")
-
-
-def ticket_issue(key: bytes, *, node: str, ns: bytes, gen: int, expires_at: float) -> Ticket:
-    """A ticket for the node."""
-    mac = ticket_mac(key, node=node, ns=ns, gen=gen, expires_at=expires_at)
-    return Ticket(node=node, ns=ns, gen=gen, expires_at=expires_at, mac=mac)
-
-
-def ticket_refusal(ticket: Ticket, key: bytes, *, node: str, now: float) -> str | None:
-    """None if the ticket is good for this node now, else why not."""
-    mac = ticket_mac(key, node=ticket.node, ns=ticket.ns, gen=ticket.gen, expires_at=ticket.expires_at)
-    if not hmac.compare_digest(mac, ticket.mac) or ticket.node != node:
-        return "ticket-invalid"
-    if now > ticket.expires_at or ticket.expires_at > now + 35:
-        return "ticket-expired"
-    return None
 
 
 class EnrolmentQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

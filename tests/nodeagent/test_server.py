@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from kvcore import messages
+from kvcore import messages, tickets
 from kvcore.refusals import AGENT
 from kvcore.residency import REASONS
 from nodeagent import erasing, executor, gathering, orders, probe, server
@@ -154,6 +154,7 @@ def test_every_code_that_agents_answer_is_known_and_has_a_page():
     said |= literals_of(reference, lambda n: [k.value for k in getattr(n, "keywords", ()) if k.arg == "code"])
     outcomes = literals_of(executor, lambda n: [n.value] if isinstance(n, ast.Return | ast.Assign) and n.value else ())
     outcomes |= literals_of(messages, lambda n: [n.value] if isinstance(n, ast.Return) and n.value else ())
+    outcomes |= literals_of(tickets, lambda n: [n.value] if isinstance(n, ast.Return) and n.value else ())
     outcomes |= literals_of(probe, lambda n: n.args[1:2] if named(n) == "Done" else ())
     outcomes |= literals_of(orders, lambda n: n.args[1:2] if named(n) == "Done" else ())
     outcomes |= literals_of(erasing, lambda n: [n.value] if isinstance(n, ast.Assign) else ())
