@@ -5,19 +5,19 @@ it is never read as 0. There are no token ids, keys or salts in any of them. Tim
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
 Role = Literal["both", "prefill", "decode"]
 Origin = Literal["measured", "declared", "unknown"]
 Reason = Literal[
-    "rights", "residency", "class", "generation", "fence", "health", "quota", "watermark", "unknown-candidate"
-]
-"""Why a candidate was not scored; the first that holds, in this order."""
-REASONS: tuple[Reason, ...] = (
     "rights", "residency", "class", "generation", "fence", "health", "quota", "watermark", "unknown-candidate",
-)  # fmt: skip
+    "role", "no-decode",
+]  # fmt: skip
+"""Why a candidate was not scored for prefill. `role`: it only decodes (and may do so for another); `no-decode`: it only
+prefills and nobody is left to decode."""
+REASONS: tuple[Reason, ...] = get_args(Reason)
 LOCAL, REMOTE, COMPUTE = "local", "remote", "compute"
 HOLE = ""
 """Tier of a run that the candidate does not hold."""
@@ -68,7 +68,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     `name` is what people see; (node, source, dp_rank) what the answer says. `cls` is its class: equal hardware and
     model. `state` is the node's (`catalog.Node.state`). `refused` is the first reason that the caller knows why this
     tenant's request may not go there, "" if none; health and watermark are seen here. `used_share` counts only what
-    cannot make room at once (in use, pinned), and `high` is the mark that it may not pass.
+    cannot make room at once (in use, pinned), and `high` is the mark that it may not pass. `waiting` and `running` are
+    requests; `prefill_tokens` those queued or being computed, `decode_blocks` those of sequences that decode.
     """
 
     node: str
@@ -85,6 +86,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     load_age_ms: float | None = None
     waiting: int | None = None
     running: int | None = None
+    prefill_tokens: int | None = None
+    decode_blocks: int | None = None
     used_share: float | None = None
     high: float = 1.0
     tiers: tuple[TierLoad, ...] = ()
