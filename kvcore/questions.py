@@ -36,13 +36,16 @@ class Exact(NamedTuple):
 Bound = tuple[float, int, int, Row]
 """A worker's total is at least this; then what decides between equals, its place and itself."""
 
+Near = tuple[int, int, float, float]
+"""A holder that has an edge to a worker: candidate, depth, latency, ms a block."""
+
 
 class Question:
     """One request before one fleet: what is looked at while it is answered."""
 
     __slots__ = (
-        "ask", "decoded", "deepest", "depth", "fleet", "holders", "made", "near", "over", "per_block", "router",
-        "runs", "sent", "tail_blocks", "usable",
+        "ask", "decoded", "deepest", "depth", "fleet", "holders", "made", "near", "over", "per_block", "profiles",
+        "router", "runs", "sent", "tail_blocks", "usable",
     )  # fmt: skip
 
     def __init__(self, ask: Ask, fleet: Fleet, held: Sequence[Held]) -> None:
@@ -57,6 +60,7 @@ class Question:
         self.holders: list[tuple[int, int]] = []
         """(-depth, candidate), deepest first: from whom others may fetch."""
         self.made: dict[int, Exact] = {}
+        self.profiles: dict[int, list[tuple[int, int, str, float, float, bool]]] = {}
         self.over: dict[int, str] = {}
         for h in held:
             if h.runs and fleet.readable[h.candidate]:
@@ -64,7 +68,7 @@ class Question:
                 self.depth[h.candidate] = min(_whole(h.runs), self.usable)
         if fleet.edges:
             self.holders = sorted((-d, i) for i, d in self.depth.items() if d)
-        self.near: dict[str, list[tuple[int, int, float, float]]] = {}
+        self.near: dict[str, list[Near]] = {}
         self.per_block = ask.block_bytes / fleet.fastest
         """ms: no block comes over an edge sooner."""
         self.deepest = -self.holders[0][0] if self.holders else 0
@@ -134,7 +138,7 @@ class Question:
                 best = min(best, ms)
         return total + max(best - min(alone, ideal), 0.0)
 
-    def _reachable(self, row: Row) -> list[tuple[int, int, float, float]]:
+    def _reachable(self, row: Row) -> list[Near]:
         """(candidate, depth, latency, ms a block) of the deepest holders that have an edge to the worker."""
         found = self.near.get(row.node)
         if found is None:
@@ -180,23 +184,38 @@ class Question:
 
     def _sources(self, row: Row) -> tuple[list[Source], list[Source]]:
         """From where the worker can load, and which of these times are estimates."""
+        at, usable, factor = row.at, self.usable, row.load
         out: list[Source] = []
         guessed: list[Source] = []
-        start, load, at, usable = 0, 0.0, row.at, self.usable
-        for end, tier in self.runs.get(at, ()):
-            if end > start and tier != HOLE and start < usable:
-                rate, latency, known = self._tier(at, tier)
-                source = Source(start, end, row.load * rate, row.load * latency, at, tier, False)
-                load += source.latency_ms + (min(end, usable) - start) * source.ms_per_block
+        load = slowest = 0.0
+        if at in self.runs:
+            for start, end, tier, rate, latency, known in self._profile(at):
+                if factor != 1.0:
+                    rate, latency = rate * factor, latency * factor
+                source = Source(start, end, rate, latency, at, tier, False)
+                load += latency + (min(end, usable) - start) * rate
+                slowest = max(slowest, rate)
                 out.append(source)
                 if not known:
                     guessed.append(source)
-            start = max(start, end)
         depth = self.depth.get(at, 0)
         # elsewhere is looked at where somebody has more, or might bring it sooner than the worker's own tiers
-        if self.deepest > depth or (depth and load > row.load * (self.fleet.quickest + self.per_block)):
-            self._remote(row, out, guessed)
+        if self.deepest > depth or (depth and load > factor * (self.fleet.quickest + self.per_block)):
+            self._remote(row, depth, slowest, out, guessed)
         return out, guessed
+
+    def _profile(self, at: int) -> list[tuple[int, int, str, float, float, bool]]:
+        """(from, to, tier, ms a block, latency, known) of a candidate's runs, holes left out, made once."""
+        found = self.profiles.get(at)
+        if found is None:
+            found = self.profiles[at] = []
+            start = 0
+            for end, tier in self.runs[at]:
+                if end > start:
+                    if tier != HOLE and start < self.usable:
+                        found.append((start, end, tier, *self._tier(at, tier)))
+                    start = end
+        return found
 
     def _tier(self, at: int, tier: str) -> tuple[float, float, bool]:
         """ms a block, latency, and whether that is the worker's own word. `hbm` is where it computes."""
@@ -211,32 +230,39 @@ class Question:
             usual = fleet.params["unknown_bytes_per_ms"], fleet.params["unknown_latency_ms"]
         return size / usual[0], usual[1], False
 
-    def _remote(self, row: Row, out: list[Source], guessed: list[Source]) -> None:
-        """Adds what may be fetched: streamed from the holder's tier, so the slower of tier and edge, and both waits."""
-        ask = self.ask
-        n = ask.prompt_tokens
-        near = [h for h in self._reachable(row) if h[0] != row.at]
+    def _remote(self, row: Row, low: int, slowest: float, out: list[Source], guessed: list[Source]) -> None:
+        """Adds what may be fetched: streamed from the holder's tier, so the slower of tier and edge, and both waits.
+
+        What the worker has itself, no slower, is left out: `low` blocks, none slower than `slowest` ms.
+        """
+        factor = row.load
+        near = self._reachable(row)
         if len(near) > HOLDERS:
-            low = self.depth.get(row.at, 0)
-
-            def alone(h: tuple[int, int, float, float]) -> float:
-                m = max(low, h[1]) * ask.block_tokens
-                load = row.load * (h[2] + max(0, h[1] - low) * h[3])
-                return load + row.linear * (n - m) + row.square * (n * n - m * m)
-
-            near = sorted(near, key=alone)[:HOLDERS]
+            near = self._nearest(row, low, near)
         for holder, depth, wait, wire in near:
-            start = 0
-            for end, tier in self.runs[holder]:
+            if holder == row.at:
+                continue
+            for start, end, tier, rate, latency, known in self._profile(holder):
                 if start >= depth:
                     break
-                rate, latency, known = self._tier(holder, tier)
-                rate, latency = row.load * max(rate, wire), row.load * (latency + wait)
-                source = Source(start, min(end, depth), rate, latency, holder, tier, True)
+                rate = factor * (rate if rate > wire else wire)
+                if end <= low and rate >= slowest:
+                    continue
+                source = Source(start, end, rate, factor * (latency + wait), holder, tier, True)
                 out.append(source)
                 if not known:
                     guessed.append(source)
-                start = max(start, end)
+
+    def _nearest(self, row: Row, low: int, near: list[Near]) -> list[Near]:
+        """Those that would be best alone: the deepest of each speed, then by what the rest takes."""
+        n, size, best = self.ask.prompt_tokens, self.ask.block_tokens, []
+        a, b, factor = row.linear, row.square, row.load
+        for i, (_, depth, wait, wire) in enumerate(near):
+            m = (depth if depth > low else low) * size
+            more = depth - low if depth > low else 0
+            best.append((factor * (wait + more * wire) + a * (n - m) + b * (n * n - m * m), i))
+        best.sort()
+        return [near[i] for _, i in best[:HOLDERS] if near[i][0] != row.at]
 
     def _decode(self, row: Row) -> tuple[int, float, float, float, tuple[str, ...]]:
         """Who decodes, and what transfer, queue and first step take: itself, or who takes least with the transfer."""

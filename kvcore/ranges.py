@@ -57,32 +57,34 @@ def split(sources: Sequence[Source], usable: int, *, block_tokens: int, linear_m
         return NOTHING
     if not any(s.remote for s in sources):
         return _chain(sources, usable, block_tokens, linear_ms, square_ms)
-    marks = sorted({min(mark, usable) for s in sources for mark in (s.start, s.end)} | {0})
-    cost = [_FAR] * len(sources)
+    spans = [(i, s[0], s[1], s[2], s[3]) for i, s in enumerate(sources)]
+    marks = sorted({0, *(min(s[0], usable) for s in sources), *(min(s[1], usable) for s in sources)})
+    cost = [_FAR] * len(spans)
     came: list[list[int]] = []
-    arrived, last = 0.0, -1
-    # what computing the rest saves against computing all; the base and the whole cost are the same for every end
+    arrived, last, low = 0.0, -1, 0
+    # what loading costs less what computing it would; the base and all the rest are the same for every end
     best, best_at, best_source, best_load = 0.0, 0, -1, 0.0
-    for at in range(len(marks) - 1):
-        low, high = marks[at], marks[at + 1]
-        now, via = [_FAR] * len(sources), [-1] * len(sources)
-        nearest, nearest_source = _FAR, -1
-        for i, s in enumerate(sources):
-            if s.start > low or s.end < high:
+    for at, high in enumerate(marks[1:], 1):
+        now, via = [_FAR] * len(spans), [-1] * len(spans)
+        nearest, nearest_source, wide = _FAR, -1, high - low
+        for i, start, end, rate, latency in spans:
+            if start > low or end < high:
                 continue
-            stay, change = cost[i], arrived + s.latency_ms
-            via[i] = i if stay <= change else last
-            now[i] = min(stay, change) + (high - low) * s.ms_per_block
-            if now[i] < nearest:
-                nearest, nearest_source = now[i], i
+            stay, ms = cost[i], arrived + latency
+            via[i] = last
+            if stay <= ms:
+                ms, via[i] = stay, i
+            now[i] = ms = ms + wide * rate
+            if ms < nearest:
+                nearest, nearest_source = ms, i
         came.append(via)
         if nearest_source < 0:
             break
-        cost, arrived, last = now, nearest, nearest_source
+        cost, arrived, last, low = now, nearest, nearest_source, high
         tokens = high * block_tokens
         total = nearest - tokens * (linear_ms + square_ms * tokens)
         if total <= best:
-            best, best_at, best_source, best_load = total, at + 1, nearest_source, nearest
+            best, best_at, best_source, best_load = total, at, nearest_source, nearest
     if not best_at:
         return NOTHING
     return Split(marks[best_at], best_load, _parts(marks, came, best_at, best_source))

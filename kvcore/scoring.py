@@ -101,47 +101,50 @@ def _choice(fleet: Fleet, picked: Exact | None, cards: Sequence[Card], why: str,
 
 
 def _predicted(q: Question) -> tuple[list[Exact], str]:
-    """The best by total, who was picked first, and why."""
+    """The picked one, then the best of those that were looked at, and why it was picked."""
     bounds = q.bounds()
-    best = _lowest(q, bounds, BEST)
     group = _behind(q)
-    picked, why = best[0], "lowest"
+    lowest = _lowest(q, bounds)
+    picked, why = lowest, "lowest"
     if group:
-        least = min(group.get(row.at, 0) for *_, row in bounds)
-        front = [b for b in bounds if group.get(b[3].at, 0) == least]
-        picked = _lowest(q, front, 1)[0]
-        if picked.row.at != best[0].row.at:
-            why = q.over[best[0].row.at]
+        least = min(group.get(b[2], 0) for b in bounds)
+        if group.get(lowest.row.at, 0) != least:
+            picked = _lowest(q, [b for b in bounds if group.get(b[2], 0) == least])
+            why = q.over[lowest.row.at]
     node, slack = q.ask.session_node, q.fleet.params["session_slack"]
     if node is not None and picked.row.node != node:
         there = [b for b in bounds if b[3].node == node and group.get(b[3].at, 0) == group.get(picked.row.at, 0)]
         if there:
-            stay = _lowest(q, there, 1)[0]
+            stay = _lowest(q, there)
             if stay.key[0] <= picked.key[0] * (1 + slack):
                 picked, why = stay, "session"
+    for *_, row in bounds[: BEST + 1]:
+        if len(q.made) >= BEST:
+            break
+        q.exact(row)
+    best = sorted(q.made.values(), key=_key)
     if why == "lowest" and len(best) > 1 and best[1].key[0] == picked.key[0]:
         why = "tie"
     return [picked, *(e for e in best if e.row.at != picked.row.at)][:BEST], why
 
 
-def _lowest(q: Question, bounds: list[Bound], count: int) -> list[Exact]:
-    """The `count` lowest, exactly: terms are made only while a bound is not above the worst that would be kept."""
-    found: list[Exact] = []
+def _lowest(q: Question, bounds: list[Bound]) -> Exact:
+    """The lowest, exactly: terms are made only for those whose bound is not above the lowest so far."""
+    best: Exact | None = None
     worst, worst_tie = math.inf, 0
     for total, tie, at, row in bounds:
         if total > worst + _BESIDE:
             break
-        if worst < math.inf and at not in q.made:
+        if best is not None and at not in q.made:
             near = q.refined(row, total)
-            # where the bound is the worst's equal, the rendezvous has decided already
+            # where the bound is its equal, the rendezvous has decided already
             if near > worst + _BESIDE or (near > worst - _WITHIN and tie > worst_tie):
                 continue
-        found.append(q.exact(row))
-        found.sort(key=_key)
-        if len(found) >= count:
-            del found[count:]
-            worst, worst_tie, _ = found[-1].key
-    return found
+        made = q.exact(row)
+        if best is None or made.key < best.key:
+            best, (worst, worst_tie, _) = made, made.key
+    assert best is not None, "somebody is left"
+    return best
 
 
 def _key(e: Exact) -> tuple[float, int, int]:
