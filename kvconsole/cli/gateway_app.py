@@ -178,7 +178,6 @@ class Gateway:
         except UNREACHED:
             self.counts["engines unreachable"] += 1
             self.routes.unreached(way.node)
-            self.routes.report(way, run.outcome("failed"))
             other = self.routes.next_engine(but={way.node})
             if other.node == way.node:
                 raise Refused(502, "engine-unreachable", "No engine answers.", after=1) from None

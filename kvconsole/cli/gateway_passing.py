@@ -83,7 +83,7 @@ class Run:
             self.ended = time.perf_counter()
             if state:
                 self.gateway.counts[f"requests {state}"] += 1
-                self.gateway.routes.report(self.way, self.outcome(state))
+                self.gateway.routes.report(self.way, self.outcome())
 
     async def _pass(self, content: bytes, send: Send) -> str:
         limits, client = self.gateway.config.limits, self.gateway.client
@@ -122,15 +122,17 @@ class Run:
         reuse = "namespace" if self.shared else "none"
         return [*kept, (b"cache-control", b"no-store"), (b"x-kv-route", told.encode()), (b"x-kv-reuse", reuse.encode())]
 
-    def outcome(self, state: str) -> dict[str, Any]:
-        """What is told of the request; what was not measured is left out."""
-        prompt, cached = self.seen.usage() if self.status == 200 else (None, None)
-        at = {"router": (self.begun, self.sent), "engine": (self.sent, self.first)}
-        times = {name: round((end - start) * 1000, 3) for name, (start, end) in at.items() if end}
-        said: dict[str, Any] = {"status": state, "node": self.way.node, "reused": self.shared, "terms": times}
-        if self.first and self.seen.streamed:
-            said["ttft_ms"] = round((self.first - self.begun) * 1000, 3)
-        if self.ended:
-            said["total_ms"] = round((self.ended - self.begun) * 1000, 3)
-        counted = {"prompt_tokens": prompt, "hit_tokens": cached}
-        return said | {name: number for name, number in counted.items() if number is not None}
+    def outcome(self) -> dict[str, Any]:
+        """What is told of the request: its time to the first token, measured here. Nothing where there was none.
+
+        What is left out was not measured: an answer in one piece has no first token, and an engine that is asked over
+        HTTP says nothing of its queue.
+        """
+        if self.status != 200 or not self.first or not self.seen.streamed:
+            return {}
+        said: dict[str, Any] = {
+            "ttft_ms": round((self.first - self.begun) * 1000, 3),
+            "terms": {"router": round((self.sent - self.begun) * 1000, 3)},
+        }
+        _, cached = self.seen.usage()
+        return said if cached is None else said | {"hit_tokens": cached}

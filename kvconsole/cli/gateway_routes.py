@@ -221,8 +221,11 @@ class Routes:
                     await asyncio.wait_for(self._keeper.renew(), self._config.limits.route_seconds)
 
     def report(self, way: Way, outcome: Mapping[str, Any]) -> None:
-        """The outcome is on its way, once. What nobody decided has none."""
+        """The outcome is on its way, once. What nobody decided, or nobody measured, has none."""
         if not way.decision:
+            return
+        if not outcome:
+            self.counts["unmeasured"] += 1
             return
         if len(self._reports) >= REPORTS:
             self.counts["reports_dropped"] += 1

@@ -104,12 +104,13 @@ def test_the_router_is_asked_with_the_engines_own_tokens():
 
 def test_outcomes_are_told_once_and_only_of_decisions():
     async def tell(made):
-        made.report(gr.Way("n0", NOWHERE), {"status": "ok"})
-        made.report(gr.Way("n0", NOWHERE, decision="d"), {"status": "ok"})
+        made.report(gr.Way("n0", NOWHERE), {"ttft_ms": 1.0})
+        made.report(gr.Way("n0", NOWHERE, decision="d"), {})
+        made.report(gr.Way("n0", NOWHERE, decision="d"), {"ttft_ms": 1.0})
         await made.settle()
         return made.counts
 
-    assert within(tell) == {"reports_lost": 1}
+    assert within(tell) == {"reports_lost": 1, "unmeasured": 1}
 
 
 @pytest.mark.parametrize(
