@@ -52,6 +52,12 @@ PROGRAMS: Mapping[str, Program] = {
         secrets=("KVC_SECRET_KEY",),
         ready="/healthz",
     ),
+    "router": Program(
+        ("manage.py", "router", "--port", "{port}"),
+        roles=("router", "tenant"),
+        secrets=("KVC_SECRET_KEY", "KVC_KEYSTORE_DIR", "KVC_SHRED_DIR"),
+        ready="/readyz",
+    ),
     "signer": Program(
         ("manage.py", "signer", "--port", "{port}"),
         roles=(),
@@ -85,6 +91,9 @@ PROGRAMS: Mapping[str, Program] = {
     ),
 }  # fmt: skip
 
+LISTENING = ("web", "ingest", "router", "signer", "witness")
+"""Those that have a port."""
+
 
 class Site:
     """Addresses, secrets and settings that the processes of one console share; ports and secrets stay over restarts."""
@@ -96,7 +105,7 @@ class Site:
         state.chmod(0o700)
         path = state / "site.json"
         known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
-        for name in ("web", "ingest", "signer", "witness"):
+        for name in LISTENING:
             if name not in known or not is_free(int(known[name])):
                 known[name] = str(free_port())
         for name in ("KVC_SECRET_KEY", "KVC_SIGNER_TOKEN", "KVC_SIGNER_LOG_TOKEN"):
@@ -107,7 +116,7 @@ class Site:
         (state / "keys").mkdir(mode=0o700, exist_ok=True)
         self.ingest_urls: list[str] = []  # where agents find the writer, if not where it listens
         self.extra: dict[str, str] = {}  # what all are told beside
-        self.ports = {name: int(known[name]) for name in ("web", "ingest", "signer", "witness")}
+        self.ports = {name: int(known[name]) for name in LISTENING}
         self._secrets = {
             "KVC_SECRET_KEY": known["KVC_SECRET_KEY"],
             "KVC_SIGNER_TOKEN": known["KVC_SIGNER_TOKEN"],
@@ -146,6 +155,7 @@ class Site:
             "KVC_CONSOLE_URL": self.url("web"),
             "KVC_INGEST_URLS": ",".join(self.ingest_urls or [self.url("ingest")]),
             "KVC_SIGNER_URL": self.url("signer"),
+            "KVC_ROUTER_URL": self.url("router"),
             "KVC_VALKEY_URL": self.valkey_url,
             "PYTHONUNBUFFERED": "1",
             "PYTHONPATH": str(CLONE),

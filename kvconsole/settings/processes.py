@@ -6,6 +6,8 @@ from kvconsole.settings.env import Env
 env = Env()
 CONSOLE_URL = env.text("KVC_CONSOLE_URL", "http://127.0.0.1:8000")
 INGEST_URLS = env.items("KVC_INGEST_URLS", "http://127.0.0.1:8001")
+ROUTER_URL = env.text("KVC_ROUTER_URL", "http://127.0.0.1:8004")
+"""Where gateways ask for decisions; told to people, and measured by the replay."""
 SIGNER_URL = env.text("KVC_SIGNER_URL", "http://127.0.0.1:8002")
 SIGNER_TOKEN = env.text("KVC_SIGNER_TOKEN", "")
 """Bearer of who may have commands and exports signed: web and worker."""

@@ -6,6 +6,7 @@ Nodes get `blk` and `enc` of the namespaces they may hold and the tag of each ge
 
 import hashlib
 import hmac
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -119,6 +120,18 @@ def ticket_day(node: str, now: datetime) -> datetime:
     """The day whose ticket key the node has: that of its last renewal."""
     last = FenceAck.objects.filter(tenant_id=PLATFORM, holder_kind="node", holder=node).values_list("at", flat=True)
     return last.first() or now
+
+
+def ticket_keys(nodes: Collection[str], now: datetime) -> dict[str, bytes]:
+    """The present ticket keys of nodes, each of the day that the node has one of; routers keep them for a moment.
+
+    Raises:
+        KeyMissing: a node's secret was destroyed.
+        KeyStoreUnavailable: it cannot be read.
+    """
+    rows = FenceAck.objects.filter(tenant_id=PLATFORM, holder_kind="node", holder__in=list(nodes))
+    last = dict(rows.values_list("holder", "at"))
+    return {node: ticket_key(node, last.get(node, now)) for node in nodes}
 
 
 def _allowed(principal: Principal) -> tuple[list[NamespaceRow], dict[str, dict[str, Any]]]:

@@ -1,0 +1,110 @@
+"""Decides what a gateway may say of a decision afterwards: what it measured, once, and only who got the answer.
+
+Figures are clamped: a clock that ran wild moves no average beyond an hour. Called by `hot`.
+"""
+
+import asyncio
+import math
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import psycopg
+from psycopg.types.json import Jsonb
+
+from kvconsole.infra import sql
+from kvcore.cards import Terms
+from routing.asks import JSON, MSGPACK
+from routing.codes import Refusal
+from routing.recorder import Outcome, Recorder
+from routing.selectors import slot_of
+
+MS_MOST, TOKENS_MOST = 3_600_000.0, 2**20
+TERMS = Terms.__struct_fields__
+ASK_SECONDS = 2.0
+_TAKE = """
+UPDATE routing_decision SET measured_at = %(at)s, measured = %(terms)s, measured_ms = %(ms)s,
+    hit_tokens = least(%(hit)s, prompt_tokens)
+WHERE slot = %(slot)s AND id = %(id)s AND gateway = %(holder)s AND measured_at IS NULL AND origin = 'router'
+RETURNING 1"""
+_KNOWN = "SELECT 1 FROM routing_decision WHERE slot = %s AND id = %s AND gateway = %s AND origin = 'router'"
+
+
+class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What was measured. `ttft_ms`: time to first token; without it the sum of the terms. Terms by their names."""
+
+    ttft_ms: float | None = None
+    terms: dict[str, float] = {}
+    hit_tokens: int = 0
+
+
+_json, _packed = msgspec.json.Decoder(Body), msgspec.msgpack.Decoder(Body)
+
+
+def outcome_of(body: bytes, kind: bytes, *, now: datetime) -> Outcome:
+    """The outcome, clamped.
+
+    Raises:
+        Refusal: outcome-invalid, bad-request, unknown-field, validation-failed or unsupported-media-type.
+    """
+    if kind not in (JSON, MSGPACK):
+        raise Refusal("unsupported-media-type", "application/json or application/msgpack")
+    try:
+        found = _json.decode(body) if kind == JSON else _packed.decode(body)
+    except msgspec.ValidationError as e:
+        code = "unknown-field" if "unknown field" in str(e) else "outcome-invalid"
+        raise Refusal(code, str(e).partition(" - at")[0][:200]) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise Refusal("bad-request", "The body is not what its Content-Type says.") from None
+    if strange := sorted(set(found.terms) - set(TERMS)):
+        raise Refusal("outcome-invalid", f"Terms are {', '.join(TERMS)}.", pointer=f"/terms/{strange[0][:60]}")
+    if found.ttft_ms is None and not found.terms:
+        raise Refusal("outcome-invalid", "Say ttft_ms or terms.", pointer="/ttft_ms")
+    terms = {name: _clamped(value, f"/terms/{name}") for name, value in found.terms.items()}
+    ttft = sum(terms.values()) if found.ttft_ms is None else found.ttft_ms
+    if found.hit_tokens < 0:
+        raise Refusal("outcome-invalid", "Not below 0.", pointer="/hit_tokens")
+    return Outcome(now, _clamped(ttft, "/ttft_ms"), terms, min(found.hit_tokens, TOKENS_MOST))
+
+
+def _clamped(value: float, pointer: str) -> float:
+    if not math.isfinite(value) or value < 0:
+        raise Refusal("outcome-invalid", "A number of milliseconds, not below 0.", pointer=pointer)
+    return min(value, MS_MOST)
+
+
+class Outcomes:
+    """Takes outcomes: of decisions made here from memory, of another router's, or a former life's, from the table."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._pool = ThreadPoolExecutor(1, "outcomes")
+
+    async def take(self, decision: UUID, holder: str, told: Outcome) -> None:
+        """The outcome is taken.
+
+        Raises:
+            Refusal: not-found (also where it is another's), outcome-known, or unavailable.
+        """
+        code = self.recorder.outcome(decision, holder, told)
+        if code == "not-found" and decision not in self.recorder.recent:
+            try:
+                run = asyncio.get_running_loop().run_in_executor
+                code = await asyncio.wait_for(run(self._pool, self._written, decision, holder, told), ASK_SECONDS)
+            except (psycopg.Error, OSError, TimeoutError):
+                raise Refusal("unavailable", "The decision cannot be looked up now.", retry=1) from None
+        if code:
+            raise Refusal(code)
+
+    def _written(self, decision: UUID, holder: str, told: Outcome) -> str:
+        values: dict[str, Any] = {
+            "at": told.at, "terms": Jsonb(told.terms), "ms": told.ttft_ms, "hit": told.hit_tokens,
+            "slot": slot_of(decision), "id": decision, "holder": holder,
+        }  # fmt: skip
+        with sql.connect(self.recorder.role) as cx:
+            if cx.execute(_TAKE, values).fetchone():
+                return ""
+            known = cx.execute(_KNOWN, (slot_of(decision), decision, holder)).fetchone()
+        return "outcome-known" if known else "not-found"
