@@ -1,4 +1,6 @@
-"""What routing keeps of its own: how far each process has applied fences, decisions, and the policies behind them."""
+"""What routing keeps of its own: how far each process has applied fences, decisions, the policies behind them, what
+tenants announced and what came of it, and the hits that were lost.
+"""
 
 from django.db import models
 
@@ -97,3 +99,95 @@ class Tally(models.Model):
     refused = models.BigIntegerField()
     fallback = models.BigIntegerField()
     outcomes = models.BigIntegerField()
+
+
+class LostHit(models.Model):
+    """Hit tokens of a namespace in one minute: what could have been reused, what was, and why the rest was not.
+
+    The database itself keeps to it that available = achieved + the sum of the causes (`kvcore.lost_hits`).
+    `beyond_tokens` are hits of engines that nobody knew of before.
+    """
+
+    tenant_id = models.UUIDField()
+    minute = models.DateTimeField()
+    namespace = models.BinaryField()
+    decisions = models.BigIntegerField()
+    available_tokens = models.BigIntegerField()
+    achieved_tokens = models.BigIntegerField()
+    beyond_tokens = models.BigIntegerField()
+    rate_limit_tokens = models.BigIntegerField()
+    timeout_tokens = models.BigIntegerField()
+    no_slack_tokens = models.BigIntegerField()
+    evicted_tokens = models.BigIntegerField()
+    scope_tokens = models.BigIntegerField()
+    epoch_tokens = models.BigIntegerField()
+    fetch_not_worth_tokens = models.BigIntegerField()
+    fence_tokens = models.BigIntegerField()
+    target_refused_tokens = models.BigIntegerField()
+    unknown_tokens = models.BigIntegerField()
+
+    class Meta:
+        managed = False
+        db_table = "routing_losthit"
+
+
+class LostHitMark(models.Model):
+    """Up to where outcomes of decisions are in the ledger of lost hits: one row."""
+
+    id = models.SmallIntegerField(primary_key=True)
+    upto = models.DateTimeField()
+
+
+class Announcement(models.Model):
+    """What somebody said will be needed, what was done for it, and whether it came.
+
+    `about`: SHA-256 of the session, or the first 8 bytes of the last block key; never the session or a prompt.
+    """
+
+    id = models.UUIDField(primary_key=True)
+    tenant_id = models.UUIDField()
+    kind = models.CharField(max_length=8)
+    """tool: the session comes back after a tool; prefix: a prefix will be needed."""
+    about = models.BinaryField()
+    blocks = models.IntegerField()
+    namespace = models.BinaryField(null=True)
+    said_at = models.DateTimeField()
+    until = models.DateTimeField()
+    """Comes it later, it did not come."""
+    believed = models.FloatField()
+    effect = models.CharField(max_length=8)
+    """kept, fetched, or nothing."""
+    reason = models.CharField(max_length=63)
+    """Why nothing was done; "" = something was."""
+    bytes = models.BigIntegerField()
+    pins = models.JSONField()
+    operation = models.UUIDField(null=True)
+    state = models.CharField(max_length=8)
+    """open, came, missed; unseen: nobody watched all of the time."""
+    came_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["tenant_id", "kind", "about", "said_at"], name="routing_announced_about"),
+            models.Index(fields=["state", "until"], name="routing_announced_due"),
+        ]
+
+
+class TrustDay(models.Model):
+    """How often on a day what a tenant announced came true."""
+
+    tenant_id = models.UUIDField()
+    day = models.DateField()
+    came = models.BigIntegerField()
+    missed = models.BigIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["tenant_id", "day"], name="routing_trust_once")]
+
+
+class Watch(models.Model):
+    """A router that looks whether what was announced comes: since when, and when it last told."""
+
+    router = models.TextField(primary_key=True)
+    since = models.DateTimeField()
+    at = models.DateTimeField()
