@@ -32,6 +32,28 @@ class _Seen(NamedTuple):
     at: float | None
 
 
+class _Sent:
+    """What was sent to a worker lately, with its sum: a router that sends thousands does not add them up each time."""
+
+    __slots__ = ("each", "ms")
+
+    def __init__(self) -> None:
+        self.each: deque[tuple[float, float]] = deque()
+        self.ms = 0.0
+
+    def add(self, now: float, ms: float) -> None:
+        """One request more."""
+        self.each.append((now, ms))
+        self.ms += ms
+
+    def forget(self, upto: float) -> None:
+        """What was sent until then is in the report, or done."""
+        while self.each and self.each[0][0] <= upto:
+            self.ms -= self.each.popleft()[1]
+        if not self.each:
+            self.ms = 0.0
+
+
 class Fleet:
     """All candidates. The event loop reads and notes what it sends; one thread at a time brings what is newer."""
 
@@ -48,7 +70,7 @@ class Fleet:
         self.version = 0
         self.read = -1e9
         self._seen: list[_Seen] = []
-        self._sent: dict[Who, deque[tuple[float, float]]] = {}
+        self._sent: dict[Who, _Sent] = {}
 
     def take(self, workers: Sequence[Worker]) -> None:
         """These are the workers now."""
@@ -77,23 +99,22 @@ class Fleet:
         """A request that will take this long goes to the candidate."""
         seen, now = self._seen[number], self.clock()
         base = seen.base
-        self._sent.setdefault((base.node, base.source, base.dp_rank), deque()).append((now, ms))
+        self._sent.setdefault((base.node, base.source, base.dp_rank), _Sent()).add(now, ms)
         self.candidates[number] = self._now(seen, now)
 
     def _now(self, seen: _Seen, now: float) -> Candidate:
         """The candidate with its queue as it must be now."""
         base, at = seen.base, seen.at
         sent = self._sent.get((base.node, base.source, base.dp_rank))
-        since = at if at is not None else now - SENT_SECONDS
-        while sent and (sent[0][0] <= since or sent[0][0] < now - SENT_SECONDS):
-            sent.popleft()
+        if sent is not None:
+            sent.forget(max(at or 0.0, now - SENT_SECONDS))
         if at is None:
             return base
-        more = sum(ms for _, ms in sent) if sent else 0.0
+        more = sent.ms if sent is not None else 0.0
         queue, age = base.queue_ms, (now - at) * 1000
         if queue is not None and (more or queue):
             queue = max(0.0, queue + more - age)
-        waiting = None if base.waiting is None else base.waiting + (len(sent) if sent else 0)
+        waiting = None if base.waiting is None else base.waiting + (len(sent.each) if sent else 0)
         return msgspec.structs.replace(base, queue_ms=queue, waiting=waiting, load_age_ms=age)
 
 

@@ -9,7 +9,7 @@ import hashlib
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -18,8 +18,7 @@ import msgspec
 
 from kvconsole.infra.rest import private
 from kvconsole.infra.sql import uuid7
-from kvcore.blocks import TIERS
-from kvcore.cards import NOTHING_LEARNED, REMOTE, Ask, Candidate, Card, Choice, Held, Learned
+from kvcore.cards import NOTHING_LEARNED, REMOTE, Ask, Candidate, Card, Choice, Learned
 from kvcore.fleets import Fleet as Prepared
 from kvcore.keys import KEY_BYTES, chain_keys
 from kvcore.policies import Policy
@@ -31,15 +30,15 @@ from routing.asks import Wanted, prints, within_vocabulary
 from routing.candidates import Who
 from routing.codes import Refusal
 from routing.foreign import Hindsight, Told
+from routing.holders import Found, Holders
 from routing.namespaces import Place, keys_of
 from routing.recorder import Recorded, Recorder
-from routing.replica import Found, Replica
+from routing.replica import Replica
 from routing.standing import Standing
 from routing.view import Space
 
 PREPARED_SECONDS = 0.004
 """So long a prepared fleet serves: a burst of requests within it does not see what the others of it were sent."""
-RANK = {str(tier): i for i, tier in enumerate(TIERS)}
 AGE_SECONDS = 0.5
 SESSIONS_MOST = 100_000
 SMOOTH = 0.05
@@ -62,6 +61,7 @@ class Router:
         self.learned: Learned = NOTHING_LEARNED
         self.router_ms: float | None = None
         self.turn = 0
+        self.holders = Holders(standing.fleet, replica)
         self.sessions: OrderedDict[tuple[UUID, str], tuple[str, int]] = OrderedDict()
         """(tenant, session) → (node that wrote its last turn, blocks that it wrote)."""
         self._secret = private("routing/affinity")
@@ -88,7 +88,7 @@ class Router:
         found = self._look(place, fingerprints)
         policy = self.standing.policy(place.model)
         fleet, candidates, numbers = self._fleet(place, policy, wanted.candidates)
-        held = self._held(found, numbers, wanted.candidates)
+        held = self.holders.held(found, None if wanted.candidates is None else numbers)
         decision = uuid7()
         ask = self._ask(wanted, place, prompt, blocks, fingerprints, decision)
         choice = decide(ask, fleet, held)
@@ -119,9 +119,9 @@ class Router:
 
     def _look(self, place: Place, fingerprints: bytes) -> Found:
         """What is held; nothing where fences are not whole, or where the generation may no longer be asked for."""
-        found = self.replica.lookup(Space(place.digest, place.generation, 0), fingerprints)
+        found = self.holders.look(Space(place.digest, place.generation, 0), fingerprints)
         usable = self.standing.whole and place.digest
-        return found if usable else Found([], found.seq, found.age_ms, "recompute")
+        return found if usable else found._replace(runs=[], mode="recompute")
 
     def fenced(self, place: Place) -> bool:
         """Whether the place's generation was fenced since it was read: its request must be resolved anew."""
@@ -181,14 +181,6 @@ class Router:
                 raise Refusal("unknown-candidate", "The fleet has no such worker.", pointer=f"/candidates/{i}")
             chosen.update(dict.fromkeys(numbers))
         return list(chosen)
-
-    def _held(self, found: Found, numbers: Mapping[Who, int], named: tuple[str, ...] | None) -> tuple[Held, ...]:
-        stores = self.standing.fleet.stores
-        if named is not None and stores:
-            every = self.standing.fleet.candidates
-            stores = {at: tuple(n for i in of if (n := numbers.get(_who(every[i]))) is not None)
-                      for at, of in stores.items()}  # fmt: skip
-        return _held(found, numbers, stores)
 
     def _sent(self, candidate: Candidate, card: Card) -> None:
         number = self.standing.fleet.number.get(_who(candidate))
@@ -334,25 +326,6 @@ def _prompt(wanted: Wanted, blocks: int, block_tokens: int) -> int:
         detail = f"{blocks} blocks of {block_tokens} tokens are more than the prompt."
         raise Refusal("prompt-mismatch", detail, pointer="/prompt_tokens")
     return prompt
-
-
-def _held(found: Found, numbers: Mapping[Who, int], stores: Mapping[Who, tuple[int, ...]]) -> tuple[Held, ...]:
-    """What the candidates hold: of each the runs by growing depth, a slower tier only where it reaches deeper."""
-    by: dict[int, list[tuple[int, str]]] = {}
-    for depth, whos in reversed(found.runs):  # from the deepest on: what is faster there covers what is before it
-        for who in whos:
-            at, tier = (str(who.node), who.source, who.dp_rank), who.tier
-            number = numbers.get(at)
-            for holder in (number,) if number is not None else stores.get(at, ()):
-                runs = by.get(holder)
-                if runs is None:
-                    by[holder] = [(depth, tier)]
-                elif RANK[tier] < RANK[runs[-1][1]]:
-                    if runs[-1][0] == depth:
-                        runs[-1] = (depth, tier)
-                    else:
-                        runs.append((depth, tier))
-    return tuple(Held(at, tuple(reversed(runs))) for at, runs in sorted(by.items()))
 
 
 def _salt(place: Place) -> str:
