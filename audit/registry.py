@@ -126,6 +126,7 @@ TYPES = _types(
     (0x0241, "classes.changed", "rules:map"),
     (0x0242, "window.created", "cron minutes:int from_risk reason:free"),
     (0x0243, "window.removed", "cron minutes:int from_risk reason:free"),
+    (0x0250, "policy.changed", "name version:int model kind params:map before:map"),
     (0x02F0, "access.refused", "route method status:int code repeated:int calls:int"),
     (0x02F1, "placement.refused", "namespace:hex node tier reason count:int"),
     (0x02F2, "placement.violated", "namespace:hex node tier reason count:int"),

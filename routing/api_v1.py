@@ -14,6 +14,7 @@ from kvconsole.infra.access import audited, counted, principal_of, route
 from kvconsole.infra.calls import call, caller
 from kvconsole.infra.rest import Problem, Strict
 from kvcore.residency import PLACE
+from routing.api_decisions import urlpatterns as decisions_urls
 from routing.replica import Found
 from routing.services import KEYS_MAX, prefix_lookup
 from routing.view import Who
@@ -137,6 +138,7 @@ class SessionHints(APIView):
 
 ENDERS = ("operator", "destructive-operator", "tenant-admin", "gateway")
 urlpatterns = [
+    *decisions_urls,
     route("prefixes:lookup", PrefixLookup.as_view(), "prefixes-lookup", POST=counted(*ROLES)),
     route("sessions/<str:session>/hints", SessionHints.as_view(), "session-hints",
           POST=audited(*ENDERS, scope="sessions:write")),

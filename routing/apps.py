@@ -8,3 +8,7 @@ class RoutingConfig(AppConfig):
 
     name = "routing"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """The live topic can be subscribed to."""
+        import routing.live  # noqa: F401  (registers it; its tables are known only now)

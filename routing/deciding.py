@@ -259,7 +259,8 @@ class Router:
         found, policy = self._look(place, wanted.prints), self.standing.policy(place.model)
         fleet, candidates, numbers = self._fleet(place, policy, wanted.candidates)
         number = _chosen_number(told, candidates)
-        decision, held = uuid7(), self._held(found, numbers, wanted.candidates)
+        decision = uuid7()
+        held = self.holders.held(found, None if wanted.candidates is None else numbers)
         ask = self._ask(wanted, place, prompt, blocks, wanted.prints, decision)
         best = decide(ask, fleet, held)
         if best.prefill is None or best.decode is None:

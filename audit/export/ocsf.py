@@ -74,6 +74,7 @@ MAPPED: dict[str, Kind] = {
     "approval.decided": Kind(API, 3),
     "quota.changed": Kind(ENTITY, 3),
     "classes.changed": Kind(ENTITY, 3),
+    "policy.changed": Kind(ENTITY, 3),
     "access.refused": Kind(API, OTHER, MEDIUM),
     "call.unchanged": Kind(API, OTHER),
     "placement.refused": Kind(DATASTORE, 5, MEDIUM),

@@ -42,6 +42,7 @@ FROZEN = """
 0241 classes.changed rules:map
 0242 window.created cron minutes:int from_risk reason:free
 0243 window.removed cron minutes:int from_risk reason:free
+0250 policy.changed name version:int model kind params:map before:map
 02f0 access.refused route method status:int code repeated:int calls:int
 02f1 placement.refused namespace:hex node tier reason count:int
 02f2 placement.violated namespace:hex node tier reason count:int
