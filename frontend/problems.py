@@ -27,6 +27,8 @@ NOTHING_ERASED = _("No block has gone. What was fenced already stays fenced.")
 REQUEST = _("Nothing was changed.")
 LEFT = _("Some blocks are left; the receipt says how many. The others are gone.")
 STAYED = _("Some blocks stayed where they were; the receipt says how many. The others have moved.")
+UNDECIDED = _("Nothing was decided; the request goes nowhere.")
+UNHEEDED = _("The figures that were sent are not kept.")
 NOT_STARTED = _("Nothing was fenced and nothing was deleted.")
 
 
@@ -258,6 +260,19 @@ PROBLEMS: dict[str, Problem] = {
     "inventory-too-large": Problem(_("The inventory is too large"), REQUEST, NONE),
     "inventory-item": Problem(_("An inventory may only list blocks"), ITEM, CHANGED),
     "load-late": Problem(_("A load report came too late"), ITEM, NONE),
+    # between routers and those who ask them
+    "no-candidates": Problem(_("No worker may take the request"), UNDECIDED, LATER),
+    "unknown-candidate": Problem(_("A named candidate is no worker of the fleet"), UNDECIDED, CHANGED),
+    "keys-length": Problem(_("The block keys do not have the length that was said"), UNDECIDED, CHANGED),
+    "too-many-blocks": Problem(_("More blocks than one request can have"), UNDECIDED, CHANGED),
+    "prompt-mismatch": Problem(_("The prompt's tokens and its blocks do not fit together"), UNDECIDED, CHANGED),
+    "token-ids-refused": Problem(_("Only a gateway may send token ids"), UNDECIDED, CHANGED),
+    "token-beyond-vocabulary": Problem(_("A token id is beyond the model's vocabulary"), UNDECIDED, CHANGED),
+    "slo-invalid": Problem(_("A service level is not a positive number of milliseconds"), UNDECIDED, CHANGED),
+    "outcome-known": Problem(_("The outcome of the decision is known already"), UNHEEDED, NONE),
+    "outcome-invalid": Problem(_("A measured figure is not a number of its kind"), UNHEEDED, CHANGED),
+    "policy-invalid": Problem(_("The policy cannot be used"), REQUEST, CHANGED),
+    "policy-model-taken": Problem(_("Another policy decides this model's requests"), REQUEST, CHANGED),
     # between an engine and its listener
     "rank-mismatch": Problem(_("A batch came from the publisher of another rank"), UNHEARD, NONE),
     "replay-timeout": Problem(_("The engine's ring did not answer"), UNHEARD, NONE),
