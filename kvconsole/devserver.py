@@ -98,10 +98,10 @@ class Dev:
         self._wait_for(f"{self.url}/login")
 
     def start_rest(self) -> None:
-        """The writer, the signer and the workers run and answer."""
+        """The writer, the router, the signer and the workers run and answer."""
         assert self.site is not None
         self._start_programs(*(name for name, one in PROGRAMS.items() if name != "web" and not one.optional))
-        for name in ("signer", "ingest"):
+        for name in ("signer", "ingest", "router"):
             self._wait_for(f"{self.site.url(name)}/healthz")
 
     def start_fleet(self) -> None:
@@ -130,6 +130,12 @@ class Dev:
         """Where people find it."""
         assert self.site is not None
         return self.site.url("web")
+
+    @property
+    def router_url(self) -> str:
+        """Where gateways ask."""
+        assert self.site is not None
+        return self.site.url("router")
 
     def _start_programs(self, *names: str) -> None:
         assert self.site is not None
@@ -302,6 +308,7 @@ def serve(state: Path, lock: TextIO, *, replay: bool) -> None:
             lock.flush()
             seconds = time.monotonic() - began
             console.say("up", f"KV Console is at {dev.url} ({seconds:.1f} s); log-ins: {state / 'logins'}")
+            console.say("up", f"gateways ask for decisions at {dev.router_url}")
         for step in later:
             if not dev.supervisor.stopping.is_set():
                 step()

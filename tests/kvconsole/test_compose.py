@@ -72,12 +72,14 @@ def test_a_process_gets_the_passwords_of_its_roles_and_no_other(name: str) -> No
 
 def test_ports_are_those_of_the_addresses() -> None:
     env = plain("web")
-    for service, url in (("ingest", env["KVC_INGEST_URLS"]), ("signer", env["KVC_SIGNER_URL"])):
+    listening = {"ingest": "KVC_INGEST_URLS", "signer": "KVC_SIGNER_URL", "router": "KVC_ROUTER_URL"}
+    for service, url in ((name, env[setting]) for name, setting in listening.items()):
         command = [str(x) for x in OURS[service]["command"]]
         assert command[command.index("--port") + 1] == str(urlsplit(url).port)
     web = [str(x) for x in OURS["web"]["command"]]
     published = {p.rsplit(":", 1)[1] for p in SERVICES["net"]["ports"]}
-    assert published == {web[web.index("--port") + 1], str(urlsplit(env["KVC_INGEST_URLS"]).port)}
+    asked = {str(urlsplit(env[name]).port) for name in ("KVC_INGEST_URLS", "KVC_ROUTER_URL")}
+    assert published == {web[web.index("--port") + 1], *asked}
     assert all(p.startswith("127.0.0.1:") for p in SERVICES["net"]["ports"])
     assert env["KVC_DB_PORT"] in SERVICES["postgres"]["command"]
 
@@ -85,7 +87,7 @@ def test_ports_are_those_of_the_addresses() -> None:
 def test_who_calls_is_what_the_proxy_says_and_nobody_else() -> None:
     """A published port is reached through the gateway of the network: from there alone X-Forwarded-For is believed."""
     (place,) = COMPOSE["networks"]["default"]["ipam"]["config"]
-    for name in ("web", "ingest"):
+    for name in ("web", "ingest", "router"):
         env = plain(name)
         assert env["KVC_BEHIND_PROXY"] == "on"
         trusted = [ip_network(x.strip()) for x in env["KVC_TRUSTED_PROXIES"].split(",")]
@@ -110,6 +112,7 @@ def test_a_service_is_given_what_it_uses_and_no_more(name: str) -> None:
     volumes = {
         "web": ["keys:/keys", "epochs:/epochs", "exports:/exports"],
         "worker": ["keys:/keys", "epochs:/epochs", "exports:/exports"],
+        "router": ["keys:/keys", "epochs:/epochs"],
         "signer": ["signer:/signer"],
     } | {
         "agent": ["agent:/data"],
@@ -118,12 +121,12 @@ def test_a_service_is_given_what_it_uses_and_no_more(name: str) -> None:
     assert OURS[name].get("volumes", []) == volumes.get(name, [])
     env = OURS[name].get("environment", {})
     users = {
-        "KVC_VALKEY_URL_FILE": {"web", "ingest", "worker", "beat", "sequencer"},
+        "KVC_VALKEY_URL_FILE": {"web", "ingest", "router", "worker", "beat", "sequencer"},
         "KVC_METRICS_TOKEN_FILE": {"web"},
-        "KVC_TRUSTED_PROXIES": {"web", "ingest"},
+        "KVC_TRUSTED_PROXIES": {"web", "ingest", "router"},
         "KVC_AGENT_NETWORKS": {"web", "worker"},
         "KVC_SECRET_KEY_FILE": set(DJANGO),
-        "KVC_DB_HOST": {"roles", "migrate", "web", "ingest", "worker", "sequencer"},
+        "KVC_DB_HOST": {"roles", "migrate", "web", "ingest", "router", "worker", "sequencer"},
     }
     assert {key: key in env for key in users} == {key: name in who for key, who in users.items()}
     assert OURS[name]["read_only"]
