@@ -1,8 +1,9 @@
 """Keeps in memory who could take a request, with the load each worker last reported and what was sent there since.
 
 A report is half a second old or more, and a router decides hundreds of times meanwhile: what it sent itself since the
-report was measured is added to the reported queue, and what must have been worked off by now is taken away. A worker
-that reported nothing has no queue, which is not an empty one. A thread reads four times a second; `deciding` asks.
+report was measured is added to the reported queue, less what the time since then must have worked off; the queue is
+never thought shorter than it was reported. A worker that reported nothing has no queue, which is not an empty one. A
+thread reads four times a second; `deciding` asks.
 """
 
 import time
@@ -112,8 +113,8 @@ class Fleet:
             return base
         more = sent.ms if sent is not None else 0.0
         queue, age = base.queue_ms, (now - at) * 1000
-        if queue is not None and (more or queue):
-            queue = max(0.0, queue + more - age)
+        if queue is not None and more:
+            queue = max(queue, queue + more - age)
         waiting = None if base.waiting is None else base.waiting + (len(sent.each) if sent else 0)
         return msgspec.structs.replace(base, queue_ms=queue, waiting=waiting, load_age_ms=age)
 
