@@ -36,6 +36,9 @@ app.conf.beat_schedule = {
     "what came back goes": {"task": "catalog.operations_sweep", "schedule": 5.0, "options": {"expires": 15}},
     "what rules ask for": {"task": "catalog.rules_due", "schedule": 4.0, "options": {"expires": 10}},
     "operations go on": {"task": "catalog.reconcile_due", "schedule": 1.0, "options": {"expires": 3}},
+    "hits that were lost": {"task": "routing.lost_hits_tally", "schedule": 5.0, "options": {"expires": 10}},
+    "what was announced came": {"task": "routing.announcements_judge", "schedule": 5.0, "options": {"expires": 10}},
+    "what was announced is fetched": {"task": "routing.wishes_serve", "schedule": 1.0, "options": {"expires": 3}},
     "orders nobody was woken for": {"task": "catalog.commands_due", "schedule": 2.0, "options": {"expires": 10}},
 }
 

@@ -115,10 +115,9 @@ def limits_of(
         short: what did not come of the plan, in order.
     """
     known = max(planned, *(reach.tokens for reach in reaches), 0)
-    limits = [Limit(Cause.EVICTED, known)]
+    limits = [] if barred is None else [Limit(barred, planned)]
+    limits.append(Limit(Cause.EVICTED, known))
     limits += _filtered(reaches)
-    if barred is not None:
-        limits.append(Limit(barred, planned))
     limits.append(Limit(Cause.FETCH_NOT_WORTH, planned))
     left = planned
     for one in short:

@@ -1,6 +1,5 @@
-"""REST of the routing app: look-ups of prefixes, and hints about sessions."""
+"""REST of the routing app: look-ups of prefixes; `api_hints` has what is announced and what was lost."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 from rest_framework import serializers
@@ -8,13 +7,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from catalog.rules.sessions import session_end
 from catalog.selectors import node_names
-from kvconsole.infra.access import audited, counted, principal_of, route
-from kvconsole.infra.calls import call, caller
-from kvconsole.infra.rest import Problem, Strict
-from kvcore.residency import PLACE
+from kvconsole.infra.access import counted, principal_of, route
+from kvconsole.infra.calls import call
+from kvconsole.infra.rest import Strict
+from routing import codes as codes  # what routing refuses has its words before routes name it
 from routing.api_decisions import urlpatterns as decisions_urls
+from routing.api_hints import urlpatterns as hint_patterns
 from routing.replica import Found
 from routing.services import KEYS_MAX, prefix_lookup
 from routing.view import Who
@@ -103,43 +102,8 @@ class PrefixLookup(APIView):
         return Response(answer(found))
 
 
-class HintIn(Strict):
-    """Body of POST /sessions/{id}/hints. `tenant`: whose session it is; a tenant's own callers may leave it out."""
-
-    event = serializers.ChoiceField(["end"], help_text="end: nobody comes back to it; what is cached of it goes")
-    tenant = serializers.RegexField(PLACE, max_length=63, required=False)
-
-
-class HintOut(serializers.Serializer[Any]):
-    """What came of a hint. `operation`: that takes away what was cached; null = nothing of the session was cached."""
-
-    operation = serializers.UUIDField(allow_null=True)
-
-
-class SessionHints(APIView):
-    """Hints about a session."""
-
-    @call(
-        "session_hints_create", body=HintIn, answer=HintOut, status=202,
-        refusals=("not-found", "not-separable", "audit-unavailable", "validation-failed"),
-    )  # fmt: skip
-    def post(self, request: Request, fields: dict[str, Any], session: str) -> Response:
-        """The session has ended: what was cached of it is fenced and erased, once, however often it is said."""
-        who = caller()
-        tenant = fields.get("tenant") or who.tenant_slug
-        if not tenant:
-            errors = [{"pointer": "/tenant", "code": "required", "detail": "Say whose session it is."}]
-            raise Problem("validation-failed", errors=errors)
-        if who.tenant_slug not in ("", tenant):
-            raise Problem("not-found")
-        made = session_end(tenant=tenant, session=session, actor=who, now=datetime.now(UTC))
-        return Response({"operation": str(made.id) if made else None}, status=202)
-
-
-ENDERS = ("operator", "destructive-operator", "tenant-admin", "gateway")
 urlpatterns = [
     *decisions_urls,
     route("prefixes:lookup", PrefixLookup.as_view(), "prefixes-lookup", POST=counted(*ROLES)),
-    route("sessions/<str:session>/hints", SessionHints.as_view(), "session-hints",
-          POST=audited(*ENDERS, scope="sessions:write")),
+    *hint_patterns,
 ]  # fmt: skip

@@ -156,12 +156,14 @@ class Announcement(models.Model):
     """Comes it later, it did not come."""
     believed = models.FloatField()
     effect = models.CharField(max_length=8)
-    """kept, fetched, or nothing."""
+    """kept, wished (`wish` is not served yet), fetched, or nothing."""
     reason = models.CharField(max_length=63)
     """Why nothing was done; "" = something was."""
     bytes = models.BigIntegerField()
     pins = models.JSONField()
     operation = models.UUIDField(null=True)
+    wish = models.JSONField(null=True)
+    """What is to be fetched, with its block keys, until it was asked for."""
     state = models.CharField(max_length=8)
     """open, came, missed; unseen: nobody watched all of the time."""
     came_at = models.DateTimeField(null=True)
@@ -170,6 +172,7 @@ class Announcement(models.Model):
         indexes = [
             models.Index(fields=["tenant_id", "kind", "about", "said_at"], name="routing_announced_about"),
             models.Index(fields=["state", "until"], name="routing_announced_due"),
+            models.Index(fields=["said_at"], condition=models.Q(wish__isnull=False), name="routing_announced_wish"),
         ]
 
 

@@ -52,6 +52,7 @@ class Migration(migrations.Migration):
                 ("bytes", models.BigIntegerField()),
                 ("pins", models.JSONField()),
                 ("operation", models.UUIDField(null=True)),
+                ("wish", models.JSONField(null=True)),
                 ("state", models.CharField(max_length=8)),
                 ("came_at", models.DateTimeField(null=True)),
             ],
@@ -59,6 +60,8 @@ class Migration(migrations.Migration):
                 "indexes": [
                     models.Index(fields=["tenant_id", "kind", "about", "said_at"], name="routing_announced_about"),
                     models.Index(fields=["state", "until"], name="routing_announced_due"),
+                    models.Index(fields=["said_at"], condition=models.Q(("wish__isnull", False)),
+                                 name="routing_announced_wish"),
                 ],
             },
         ),

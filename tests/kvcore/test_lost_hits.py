@@ -62,6 +62,7 @@ def test_a_limited_prefetch_is_the_whole_gap():
 
 def test_with_the_lease_over_nothing_is_planned_because_of_fences():
     assert lost(reaches=[Reach(512)], planned=0, barred=Cause.FENCE, achieved=0) == {"fence": 512}
+    assert lost(written=512, reaches=[], planned=0, barred=Cause.FENCE, achieved=0) == {"fence": 512}
 
 
 def test_what_was_achieved_is_never_lost_and_what_nobody_knew_of_is_beyond():
