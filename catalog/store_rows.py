@@ -112,7 +112,7 @@ def segments(memory: Memory, grown: Sequence[tuple[int, bytes]]) -> Statement:
         ints("int8", np.maximum(up, NONE).tolist()),
         ints("int8", memory.seg_fam[ids].tolist()),
         ints("int4", ks),
-        ints("int2", np.where(up < 0, NONE, memory.seg_up_off[ids]).tolist()),
+        ints("int2", memory.seg_up_off[ids].tolist()),
         _tenants(memory, ks),
         values("bytea", [memory.parent_of(s) for s in ids]),
         values("bytea", [k for _, k in grown]),

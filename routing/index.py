@@ -39,6 +39,10 @@ class Index(Protocol):
     bytes_max: int
     """Bytes it may have, also while a table grows; beyond that, what adds raises `Full`."""
 
+    @property
+    def size(self) -> int:
+        """Bytes as the cap counts them."""
+
     def add(self, space: int, owner: int, keys: bytes) -> None:
         """The owner holds these keys of the space, whether or not it did before."""
 
@@ -50,6 +54,9 @@ class Index(Protocol):
 
         A look-up beside it finds each of them with the one or with the other, never with both nor with neither.
         """
+
+    def reserve(self, space: int, keys: int) -> None:
+        """So many keys more will not make the space's table grow, where it grows in steps."""
 
     def load(self, space: int, keys: bytes, lengths: Sequence[int], owners: Sequence[tuple[int, ...]]) -> None:
         """Of the keys, the next `lengths[i]` are held by `owners[i]` too. Nobody looks up meanwhile."""
@@ -160,6 +167,11 @@ class DictIndex:
         self.resting: list[int] = []
         self.alive = 0
 
+    @property
+    def size(self) -> int:
+        """See `Index.size`."""
+        return self.count * KEY_MOST
+
     def _slot(self, owner: int) -> int:
         slot = self.slots.get(owner)
         if slot is None:
@@ -175,7 +187,7 @@ class DictIndex:
 
     def _roomy(self, space: int, more: int) -> Space:
         """The space, made if it is new; Full if so many more keys may be too many."""
-        if (self.count + more) * KEY_MOST > self.bytes_max and more:
+        if self.size + more * KEY_MOST > self.bytes_max and more:
             raise Full
         at = self.spaces.get(space)
         if at is None:
@@ -251,6 +263,10 @@ class DictIndex:
                 counts[number] -= 1
                 counts[new] += 1
         self.count += len(known) - had
+
+    def reserve(self, space: int, keys: int) -> None:
+        """See `Index.reserve`: a dict grows by itself."""
+        self._roomy(space, keys)
 
     def load(self, space: int, keys: bytes, lengths: Sequence[int], owners: Sequence[tuple[int, ...]]) -> None:
         """See `Index.load`."""

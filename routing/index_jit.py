@@ -77,7 +77,7 @@ class PackedIndex:
 
     @property
     def size(self) -> int:
-        """Bytes of all arrays."""
+        """See `Index.size`: bytes of all arrays."""
         s = self.sets
         arrays = (s.masks, s.alive, s.owners, self._buckets, self._free, self._steps)
         return self.table_bytes + sum(a.nbytes for a in arrays)
@@ -216,13 +216,22 @@ class PackedIndex:
         self.table_bytes += new.nbytes - table.nbytes
         return new
 
+    def reserve(self, space: int, keys: int) -> None:
+        """See `Index.reserve`."""
+        self._roomy(space, keys)
+
+    def _roomy(self, space: int, keys: int) -> Words:
+        table = self.tables.get(space)
+        if table is None:
+            return self._table(space, int(keys / FILL_NEW) + ROWS_LEAST)
+        if int(table[0, 0]) + keys > 0.75 * (len(table) - 1):
+            table = self._grown(space, table, keys)
+        return table
+
     def load(self, space: int, keys: bytes, lengths: Sequence[int], owners: Sequence[tuple[int, ...]]) -> None:
         """See `Index.load`."""
-        table, chain = self.tables.get(space), _words(keys)
-        if table is None:
-            table = self._table(space, ROWS_LEAST)
-        if int(table[0, 0]) + len(chain) > 0.75 * (len(table) - 1):
-            table = self._grown(space, table, len(chain))
+        chain = _words(keys)
+        table = self._roomy(space, len(chain))
         known: dict[tuple[int, ...], int] = {}
         for who in owners:
             if who not in known:

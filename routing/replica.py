@@ -21,7 +21,8 @@ from django.db.utils import Error as DjangoError
 
 from catalog.index import facts
 from kvconsole.infra import nudge, sql
-from routing.index import DictIndex, Index, Runs
+from routing.forms import best
+from routing.index import UNLIMITED, DictIndex, Index, Runs
 from routing.view import Space, View, Who
 from tenants.selectors import fences_after
 
@@ -31,8 +32,9 @@ LOOK_SECONDS = 0.25
 """Where nobody wakes it: a fence is in force for look-ups within a second of its commit, also without Valkey."""
 COLLECT_SECONDS = 10.0
 BATCH = 200
-KEYS_MAX = 4_000_000
-"""Keys in the dict form's memory (about 110 bytes each, 8 more for following); beyond that keyspaces are evicted."""
+BYTES_MAX = 2**30
+"""Memory of the index and of what follows the ledger; beyond that keyspaces are evicted. About 25 million keys with two
+owners each in the packed form, 5 million in the dict form."""
 _log = logging.getLogger(__name__)
 
 _RENEW = """
@@ -40,6 +42,9 @@ INSERT INTO routing_indexlease (name, fence_seq, seq, mode, until)
 VALUES (%(name)s, %(fence_seq)s, %(seq)s, %(mode)s, now() + %(seconds)s * interval '1 second')
 ON CONFLICT (name) DO UPDATE SET fence_seq = excluded.fence_seq, seq = excluded.seq, mode = excluded.mode,
     until = excluded.until"""
+_SEGMENTS = """
+SELECT id, keyspace, keys, CASE WHEN parent IS NULL THEN -2 ELSE coalesce(up, -1) END::int8, coalesce(up_off, -1::int2)
+FROM catalog_segment"""
 _READER = """
 INSERT INTO catalog_reader (name, shard, seq, seen_at) SELECT %(name)s, shard, seq, now()
 FROM unnest(%(shards)s::int2[], %(seqs)s::int8[]) AS x(shard, seq)
@@ -52,20 +57,29 @@ class Found:
 
     mode: live | partial (keyspaces were evicted for want of memory) | rebuilding (the old view serves) |
     loading (there is none yet) | recompute (the lease is over: nothing may be answered).
+    form: packed | dict (numba is not there, or the process does without it), empty while there is none.
     """
 
     runs: list[tuple[int, list[Who]]]
     seq: int
     age_ms: int
     mode: str
+    form: str = ""
 
 
 class Replica:
     """One process's index and the thread that keeps it. `start` once; look-ups come from any thread."""
 
-    def __init__(self, *, make: Callable[[], Index] = DictIndex, keys_max: int = KEYS_MAX, role: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        make: Callable[[], Index] = best,
+        keys_max: int = UNLIMITED,
+        bytes_max: int = BYTES_MAX,
+        role: str = "",
+    ) -> None:
         self.name = f"{socket.gethostname()}/{secrets.token_hex(4)}"
-        self._make, self._keys_max, self._role = make, keys_max, role or settings.DB_ROLE
+        self._make, self._keys_max, self._bytes_max, self._role = make, keys_max, bytes_max, role or settings.DB_ROLE
         self.view: View | None = None
         self.fence_seq = 0
         self.rebuilding = False
@@ -105,8 +119,19 @@ class Replica:
             return "rebuilding"
         return "partial" if self.view.evicted else "live"
 
-    def lookup(self, space: Space, fingerprints: bytes) -> Found:
-        """Who holds how much of the chain; nothing where the space is fenced, unknown, or the lease is over."""
+    @property
+    def form(self) -> str:
+        """See `Found`."""
+        return self.view.index.form if self.view else ""
+
+    def lookup(self, space: Space, fingerprints: bytes, window: int = 0) -> Found:
+        """Who holds how much of the chain; nothing where the space is fenced, unknown, or the lease is over.
+
+        Args:
+            space: whose chain it is.
+            fingerprints: packed, in the prompt's order.
+            window: blocks that the group's layers look back on; 0 = all. See `Index.lookup`.
+        """
         view, mode, now = self.view, self.mode, time.monotonic()
         seq = sum(view.at.values()) if view else 0
         age = int(max(0.0, now - self.checked_at) * 1000) if view else 0
@@ -114,10 +139,10 @@ class Replica:
         runs: Runs = []
         if view is not None and keyspace is not None and mode != "recompute" and view.routable(keyspace):
             view.used[keyspace] = now
-            runs = view.index.lookup(keyspace, fingerprints)
+            runs = view.index.lookup(keyspace, fingerprints, window)
             if not view.routable(keyspace):  # fenced while we walked
                 runs = []
-        return Found(_named(view, runs) if view else [], seq, age, mode)
+        return Found(_named(view, runs) if view else [], seq, age, mode, self.form)
 
     # ---------------------------------------------------------------- the thread
     def _run(self) -> None:
@@ -214,7 +239,7 @@ class Replica:
     def _load(self) -> None:
         """A new view serves. The old one does until then, without following, and its fences are kept up."""
         self.rebuilding = self.view is not None
-        view = View(self._make(), self._keys_max)
+        view = View(self._make(), self._keys_max, self._bytes_max, used=dict(self.view.used) if self.view else {})
         started = time.monotonic()
         with sql.connect(self._role) as reading, reading.transaction():
             reading.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -252,14 +277,15 @@ class Replica:
             view.source(*source)
         for number, of, tier in cx.execute("SELECT id, source_id, tier FROM catalog_owner WHERE NOT retired"):
             view.owner(number, of, tier, False)
-        segments = "SELECT id, keyspace, keys FROM catalog_segment"
-        for i, segment in enumerate(_copy(cx, segments, "int8 int4 bytea")):
+        for i, segment in enumerate(_copy(cx, _SEGMENTS, "int8 int4 bytea int8 int2")):
             view.segment(*segment)
             if not i % 5000:
+                view.shed()
                 yield
         placements = "SELECT owner, seg, n, held, states FROM catalog_placement"
         for i, place in enumerate(_copy(cx, placements, "int4 int8 int2 bytea bytea")):
-            view.placement(*place)
+            if place[0] in view.owners:
+                view.place(*place)
             if not i % 5000:
                 yield
         for shard, newest, redo in shards:
@@ -286,10 +312,10 @@ _making = threading.Lock()
 
 
 def replica() -> Replica:
-    """This process's replica, started."""
+    """This process's replica, started. In the dict form: pages and REST do without numba; routers have their own."""
     global _replica
     with _making:
         if _replica is None:
-            _replica = Replica()
+            _replica = Replica(make=DictIndex)
     _replica.start()
     return _replica

@@ -18,6 +18,8 @@ U = np.uint64
 MIX, TAG = U(0x9E3779B97F4A7C15), U(0xFFFFFF)
 ROOT, ORPHAN = -2, -1
 """In place of a parent segment: there is no parent; the parent has no place (yet)."""
+LOOSE = 0
+"""In place of a root's offset, which is -1: nobody said that a prompt begins here."""
 ADDING, MOVING = 1, 2
 
 
@@ -145,7 +147,7 @@ def resolve(tab, seg_n, seg_ks, seg_up, seg_up_off, seg_fam, nxt, keys, at, kind
             sums, offs, grow, born, missing, wrong):  # fmt: skip
     """Give every key of a batch its place, in one pass; new keys only for adds and moves.
 
-    Event e has the keys at[e] … at[e+1]-1. A moved key that nobody announced opens a segment of its own.
+    Event e has the keys at[e] … at[e+1]-1. A moved key that nobody announced opens a segment of its own, LOOSE.
     runs: (event, segment, first key, keys, family), with masks (offsets as 4 × u64) and sums (2 × u64 over the keys).
     grow: (segment, offset, length, first key) of newly placed keys. born: (segment, event, first key, up, offset).
     missing, wrong: per event, keys without a place, and keys known under another parent.
@@ -173,10 +175,10 @@ def resolve(tab, seg_n, seg_ks, seg_up, seg_up_off, seg_fam, nxt, keys, at, kind
                 else:
                     s, o = nxt, np.int64(0)
                     nxt += 1
-                    seg_ks[s], seg_up[s], seg_up_off[s], seg_fam[s] = ks, ps if add else ROOT, po, s
+                    seg_ks[s], seg_up[s], seg_up_off[s], seg_fam[s] = ks, ps if add else ROOT, po if add else LOOSE, s
                     if add and ps >= 0 and seg_up[ps] >= 0:
                         seg_fam[s] = seg_fam[ps]  # below the root's children everything is one family
-                    born[nb, 0], born[nb, 1], born[nb, 2], born[nb, 3], born[nb, 4] = s, e, i, seg_up[s], po
+                    born[nb, 0], born[nb, 1], born[nb, 2], born[nb, 3], born[nb, 4] = s, e, i, seg_up[s], seg_up_off[s]
                     nb += 1
                 seg_n[s] = o + 1
                 if slot < 0:

@@ -10,6 +10,8 @@ import pytest
 from kvconsole.infra import sql
 from kvcore.events import Clear, Drop, Move, State
 from kvcore.keys import KEY_BYTES
+from routing.forms import best
+from routing.index import DictIndex
 from routing.models import IndexLease
 from routing.replica import Replica
 from routing.selectors import fence_in_force
@@ -37,12 +39,12 @@ class Hand(Replica):
             self._connection.close()
 
 
-@pytest.fixture
-def hand():
+@pytest.fixture(params=[DictIndex, best], ids=["dict", "packed"])
+def hand(request):
     made = []
 
     def make(**kw):
-        made.append(Hand(role="operator", **kw))
+        made.append(Hand(role="operator", make=request.param, **kw))
         return made[-1].open()
 
     yield make

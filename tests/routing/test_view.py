@@ -1,5 +1,6 @@
 """What the view makes of facts, without a database."""
 
+import random
 import struct
 from uuid import UUID
 
@@ -7,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.index.facts import Facts, pack, pack_states
+from routing.forms import best
 from routing.index import DictIndex
 from routing.view import View, _pick
 
@@ -140,3 +142,62 @@ def test_a_fence_drops_what_is_below_it_and_keeps_it_out():
     assert not made.routable(1)
     made.apply(Facts(born=[(9, 1, -1, -1, 0, None)], keys=[(9, 0, catalog_keys(5))], places=[(1, 9, 1, None, None)]))
     assert made.index.sizes()["keys"] == made.keys == 0
+
+
+def test_what_is_loaded_is_what_would_have_been_followed():
+    """Rows in any order, masks with holes, a parent behind its child: filled, and vouched for only where closed."""
+    rng = random.Random(5)
+    for make in (DictIndex, best):
+        for _ in range(20):
+            followed, loaded = view(), View(make(), 1000)
+            loaded.keyspace(1, b"d" * 32, 3, 0)
+            loaded.source(1, UUID(int=1), "ref", 0, "exact")
+            segments = [(n, 1, catalog_keys(*range(10 * n, 10 * n + 10)), n - 1 if n else -2, 9 if n else -1)
+                        for n in range(5)]  # fmt: skip
+            full = rng.random() < 0.5
+            places = [(owner, n, *pack((1 << 10) - 1 if full else rng.getrandbits(10)), None)
+                      for owner in (1, 2, 3) for n in range(rng.randrange(6))]  # fmt: skip
+            for made in (followed, loaded):
+                for owner in (1, 2, 3):
+                    made.owner(owner, 1, ("hbm", "dram", "ssd")[owner - 1], False)
+            for segment in segments:
+                followed.segment(*segment)
+            followed.placements(places)
+            for segment in rng.sample(segments, 5):
+                loaded.segment(*segment)
+            for place in places:
+                loaded.place(*place)
+            assert not loaded.live
+            list(loaded.fill())
+            assert loaded.live
+            assert loaded.residency.closed(1) == followed.residency.closed(1)
+            for end in (1, 7, 23, 50):
+                assert loaded.index.lookup(1, chain(*range(end))) == followed.index.lookup(1, chain(*range(end)))
+            assert loaded.index.sizes()["keys"] == followed.index.sizes()["keys"]
+
+
+def test_the_cap_in_bytes_evicts_what_was_asked_for_longest_ago_while_following_and_while_loading():
+    for make in (DictIndex, best):
+        made = View(make(), 10**9, 400_000, live=True)
+        made.source(1, UUID(int=1), "ref", 0, "exact")
+        made.owner(1, 1, "hbm", False)
+        for keyspace in range(1, 60):
+            made.keyspace(keyspace, bytes([keyspace]) * 32, 3, 0)
+            made.used[keyspace] = 1.0 if keyspace == 1 else 0.0
+            made.segment(keyspace, keyspace, catalog_keys(*range(keyspace * 1000, keyspace * 1000 + 200)), -2, -1)
+            made.placement(1, keyspace, *pack(2**200 - 1), None)
+            made.shed()
+            assert made.size() <= 400_000
+        assert made.evicted
+        assert made.index.lookup(1, chain(*range(1000, 1200))) == [(200, [1])]
+        assert sum(map(made.routable, range(1, 60))) > 3
+        again = View(make(), 10**9, 100_000, used=dict(made.used))
+        again.source(1, UUID(int=1), "ref", 0, "exact")
+        again.owner(1, 1, "hbm", False)
+        for keyspace in range(1, 60):
+            again.keyspace(keyspace, bytes([keyspace]) * 32, 3, 0)
+            again.segment(keyspace, keyspace, catalog_keys(*range(keyspace * 1000, keyspace * 1000 + 200)), -2, -1)
+            again.place(1, keyspace, *pack(2**200 - 1), None)
+        list(again.fill())
+        assert again.size() <= 100_000
+        assert again.index.lookup(1, chain(*range(1000, 1200))) == [(200, [1])]
