@@ -110,13 +110,24 @@ PLACES = (
     Place("page-prefetch-new", "flow", pgettext_lazy("page", "New prefetch"), ("page-prefetch-new",), "operations"),
     Place("page-deletion-new", "plus", pgettext_lazy("page", "New deletion"), ("page-deletion-new",), "operations"),
     Place("page-epoch-retire", "epoch", pgettext_lazy("page", "End an epoch"), ("page-epoch-retire",), "operations"),
+    Place("page-routing", "routing", pgettext_lazy("page", "Decisions"), ("page-routing", "page-decision"), "routing"),
+    Place(
+        "page-routing-compare",
+        "compare",
+        pgettext_lazy("page", "Policies compared"),
+        ("page-routing-compare",),
+        "routing",
+    ),
+    Place("page-policies", "admin", pgettext_lazy("page", "Policies"), ("page-policies", "page-policy"), "routing"),
 )
 AUDIT = frozenset(route for place in PLACES if place.of == "audit" for route in place.within)
 OPERATIONS = frozenset(route for place in PLACES if place.of == "operations" for route in place.within)
+ROUTING = frozenset(route for place in PLACES if place.of == "routing" for route in place.within)
 APPROVALS = frozenset({"page-approvals", "page-approval", "page-approval-approve", "page-approval-deny"})
 RAIL = (
     Entry("observe", "page-overview", "overview", pgettext_lazy("page", "Overview"), "o", frozenset({"page-overview"})),
     Entry("observe", "page-map", "map", pgettext_lazy("page", "Map"), "m", frozenset({"page-map"})),
+    Entry("observe", "page-prefixes", "prefix", pgettext_lazy("page", "Prefixes"), "p", frozenset({"page-prefixes"})),
     Entry(
         "observe",
         "page-nodes",
@@ -125,6 +136,8 @@ RAIL = (
         "a",
         frozenset({"page-nodes", "page-node", "page-node-drain"}),
     ),
+    Entry("observe", "page-topology", "flow", pgettext_lazy("page", "Topology"), "l", frozenset({"page-topology"})),
+    Entry("observe", "page-routing", "routing", pgettext_lazy("page", "Routing"), "r", ROUTING),
     Entry(
         "observe",
         "page-epochs",
@@ -144,6 +157,7 @@ RAIL = (
         "n",
         frozenset({"page-tenants", "page-tenant", "page-tenant-new", "page-tenant-change", "page-tenant-quotas"}),
     ),
+    Entry("govern", "page-economics", "money", pgettext_lazy("page", "Economics"), "y", frozenset({"page-economics"})),
     Entry("govern", "page-audit", "audit", pgettext_lazy("page", "Audit"), "u", AUDIT, ("page-audit-retention",)),
     Entry("system", "page-verify", "ok", pgettext_lazy("page", "Verify"), "v", frozenset({"page-verify"})),
     Entry(
@@ -160,7 +174,7 @@ RAIL = (
         "page-problems",
         "fault",
         pgettext_lazy("page", "Problems"),
-        "p",
+        "f",
         frozenset({"page-problems", "page-problem"}),
     ),
 )

@@ -7,6 +7,7 @@ from allauth.socialaccount.providers.openid_connect import views as openid
 from frontend import accounts, views
 from frontend.audit.urls import urlpatterns as audit_routes
 from frontend.operations.urls import urlpatterns as operation_routes
+from frontend.routing.urls import urlpatterns as routing_routes
 from frontend.tenancy.urls import urlpatterns as tenancy_routes
 from kvconsole.infra.access import ANY, PUBLIC, audited, counted, route
 
@@ -55,6 +56,7 @@ urlpatterns = [
     *tenancy_routes,
     *audit_routes,
     *operation_routes,
+    *routing_routes,
     route("preferences", views.preferences, "page-preferences", POST=counted(PUBLIC)),
     route("docs/ui", views.component_sheet, "page-ui", GET=counted(PUBLIC)),
     route("docs/problems", views.problems, "page-problems", GET=counted(PUBLIC)),

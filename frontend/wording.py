@@ -181,5 +181,6 @@ SCRIPT: dict[str, Text] = {
     "unit_blocks": _("blocks"),
     "unit_ms/s": "ms/s",
     "left": _("{minutes} min {seconds} s"),
+    "newer": _("{n} newer"),
     "no_plot": _("The chart could not be loaded; the table has the same numbers."),
 }

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from catalog.models import HeatAxis, HeatColumn
 from catalog.models.pictures import LAYERS, METRICS
+from kvconsole.infra.access import FLEET_PLANE
 
 _SETTLED = timedelta(minutes=2)
 """A writer that takes over may write a column once more, but none that is so old."""
@@ -45,13 +46,13 @@ def forget() -> None:
 
 def columns_of(layer: int, since: datetime, until: datetime) -> dict[int, Column]:
     """The columns of a window by their begin."""
-    keys = HeatColumn.objects.filter(layer=layer, t0__gte=since, t0__lt=until).values_list("shard", "layer", "t0")
-    wanted = list(keys)
+    told = HeatColumn.objects.using(FLEET_PLANE)
+    wanted = list(told.filter(layer=layer, t0__gte=since, t0__lt=until).values_list("shard", "layer", "t0"))
     with _lock:
         have = {k: _cache[k] for k in wanted if k in _cache}
     missing = [k[2] for k in wanted if k not in have]
     if missing:
-        rows = HeatColumn.objects.filter(layer=layer, t0__gte=min(missing), t0__lte=max(missing))
+        rows = told.filter(layer=layer, t0__gte=min(missing), t0__lte=max(missing))
         fields = rows.values_list("shard", "layer", "t0", "rows", "values")
         for shard, of, t0, ids, values in fields.iterator():
             have[shard, of, t0] = _unpack(ids, values)

@@ -18,6 +18,7 @@ from catalog.selectors import TierView
 from frontend import formats, shapes, wording
 from frontend.audit import wording as audit
 from frontend.operations import wording as operating
+from frontend.routing import wording as routes
 from frontend.tenancy import wording as tenancy
 
 register = template.Library()
@@ -71,6 +72,9 @@ KINDS = {
     "risk": operating.RISKS,
     "blocker": operating.BLOCKERS,
     "hold": operating.HOLDS,
+    "answer": routes.ANSWERS,
+    "replay": routes.REPLAY,
+    "index": routes.MODES,
 }
 WORDS = {
     "role": wording.NODE_ROLES,
@@ -107,6 +111,15 @@ WORDS = {
     "part": {name: words[0] for name, words in operating.PARTS.items()},
     "kpi": {name: words[0] for name, words in tenancy.KPIS.items()},
     "kpi_note": {name: words[1] for name, words in tenancy.KPIS.items()},
+    "term": routes.TERMS,
+    "gate": routes.GATES,
+    "policy": routes.POLICIES,
+    "range": routes.SOURCES,
+    "origin": routes.ORIGINS,
+    "result": routes.RESULTS,
+    "kept": routes.KEPT,
+    "level": routes.LEVELS,
+    "route_filter": routes.FILTERS,
 }
 
 

@@ -37,6 +37,7 @@ FIELD_WORDS: dict[str, str | Promise] = {
     "guarantee-over-limit": _("The guarantee is more than the limit."),
     "below-use": _("More than this is held now."),
     "not-a-number": _("This is not a number."),
+    "not-bytes": _("A number with B, KB, MB, GB, TB, KiB, MiB, GiB or TiB."),
     "not-a-size": _("A number with MiB, GiB or TiB; empty is no limit."),
     "not-a-time": _("A number of days from 1 to 365."),
     "not-a-retention": _("Lines of class: seconds."),
@@ -46,6 +47,10 @@ FIELD_WORDS: dict[str, str | Promise] = {
     "unknown-tenant": _("There is no such tenant."),
     "not-found": _("There is none of this name that you may see."),
     "unknown-model": _("There is no such model."),
+    "out-of-bounds": OUTSIDE,
+    "negative": OUTSIDE,
+    "not-finite": _("This is not a number."),
+    "bad-model": _("This is not the name of a model."),
     "not-the-phrase": _("Type it exactly as it stands above."),
     "none-chosen": _("Choose at least one."),
     "not-json": _("This is no JSON object."),
@@ -108,11 +113,13 @@ def told() -> bool:
 def _field(pointer: str) -> str:
     """`/tiers/hbm/limit_bytes` is `hbm_limit`, `/rules/a/tiers/0` is `rule_a_tiers`, `/classes/0` is `classes`.
 
-    `/selector/tenant` is `tenant`.
+    `/selector/tenant` is `tenant`, `/params/cap` is `params-cap`.
     """
     parts = pointer.strip("/").split("/")
     if parts[0] == "selector" and len(parts) > 1:
         return parts[1]
+    if parts[0] == "params" and len(parts) > 1:
+        return "-".join(parts)
     if parts[0] == "rules" and len(parts) > 1:
         return "_".join(("rule", *parts[1:3]))
     if parts[0] == "tiers" and len(parts) == 3:

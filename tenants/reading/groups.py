@@ -13,7 +13,7 @@ from kvconsole.infra.access import FLEET_PLANE, plane
 from kvconsole.infra.sql import named
 from kvconsole.infra.statements import Rows, fetch
 from tenants.listing import NEWEST_FIRST, Listing, listing
-from tenants.models import ShareGroup, ShareMember
+from tenants.models import Namespace, ShareGroup, ShareMember
 
 
 class GroupView(msgspec.Struct, frozen=True):
@@ -111,6 +111,12 @@ def group_names(ids: Collection[UUID]) -> dict[UUID, str]:
     """What these groups are called: owner and name."""
     rows = ShareGroup.objects.filter(id__in=ids).values_list("id", "owner_slug", "name") if ids else ()
     return {id_: f"{owner}/{name}" for id_, owner, name in rows}
+
+
+def groups_of_namespaces(digests: Collection[bytes]) -> dict[bytes, UUID]:
+    """Namespace → its group, of those that are a group's and that the current plane shows."""
+    rows = Namespace.objects.filter(digest__in=list(digests)).values_list("digest", "share_group") if digests else ()
+    return {bytes(digest): group for digest, group in rows if group is not None}
 
 
 def share_group(group_id: UUID, *, now: datetime) -> GroupView | None:

@@ -25,7 +25,8 @@ def test_the_rail_has_only_what_the_role_may_see(client, person):
     stranger = client.get("/docs/problems", headers={"accept": "text/html"}).context["console"]
     assert [e["entry"].route for e in stranger["entries"]] == ["page-verify", "page-ui", "page-problems"]
     viewer = person("viewer").get("/docs/problems").context["console"]
-    assert [e["entry"].route for e in viewer["entries"]][:3] == ["page-overview", "page-map", "page-nodes"]
+    first = [e["entry"].route for e in viewer["entries"]][:4]
+    assert first == ["page-overview", "page-map", "page-prefixes", "page-nodes"]
     assert "page-portal" not in [e["entry"].route for e in viewer["entries"]], "that is a tenant's own people's"
     assert [e["entry"].route for e in viewer["entries"] if e["current"]] == ["page-problems"]
 

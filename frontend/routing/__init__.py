@@ -1,0 +1,1 @@
+"""Pages of routing: decisions and policies, hot prefixes, economics, topology."""
