@@ -195,6 +195,8 @@ PROBLEMS: dict[str, Problem] = {
     "protection": Problem(_("The node does not protect blocks as the tenant asks"), REQUEST, NONE),
     "isolation": Problem(_("The node may not hold blocks of this tenant"), REQUEST, NONE),
     "quota": Problem(_("The tenant's quota leaves nothing on this node"), REQUEST, LATER),
+    "no-room": Problem(_("The node cannot promise room for the blocks"), REQUEST, LATER),
+    "session-fenced": Problem(_("The session has moved to another node"), REQUEST, CHANGED),
     "command-malformed": Problem(_("The node cannot read the command"), REQUEST, CHANGED),
     "command-signature": Problem(_("The command is not signed by the node's console"), REQUEST, NONE),
     "command-not-for-this-node": Problem(_("The command is for another node"), REQUEST, CHANGED),

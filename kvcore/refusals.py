@@ -56,6 +56,8 @@ AGENT = {
     "residency": "the tenant's blocks may not leave its region, and the node is in another one",
     "protection": "the node's tiers do not protect blocks as the tenant asks",
     "isolation": "the tenant uses nodes of its own, and this is none of them; or the node is another tenant's own",
+    "no-room": "the node cannot promise room for the blocks that would come from another node",
+    "session-fenced": "the session has moved to another node, and the turn does not know of it",
     "quota": "the tenant's quota leaves nothing on the node",
     "command-malformed": "the command cannot be read",
     "command-signature": "the command is not signed by the console that the node joined",

@@ -32,6 +32,7 @@ from nodeagent.orders import Orders
 from nodeagent.probe import Prober
 from nodeagent.reporter import Reporter
 from nodeagent.sender import Sender
+from nodeagent.serving.build import Serving
 from nodeagent.tiers.memory import MemoryTier
 from nodeagent.transfer_desk import Desk
 from nodeagent.turns import Turns
@@ -83,8 +84,14 @@ class Agent:
             long={**self.orders.long, **self.desk.long, "probe": prober.probe}, positions=self.positions,
             boots=lambda: [box.boot for box in self.media.outboxes if box.boot],
         )  # fmt: skip
-        self.meters = Meters(self.config.prefill_curve)
+        linear, square = (x * self.config.time_scale for x in self.config.prefill_curve)
+        self.meters = Meters((linear, square))
         self.prefills, self.decodes = Turns(self.config.prefill_slots), Turns(self.config.decode_slots)
+        self.serving = Serving(
+            self.config, self.media, self.engine, self.meters, prefills=self.prefills, decodes=self.decodes,
+            worker=self._in_worker, private_key=private_key,
+        )  # fmt: skip
+        self.desk.gifts = self.serving.gifts
         report = LoadReport(ENGINE_SOURCE, self.meters, self.prefills, self.decodes)
         self.sender = Sender(
             self.config.node, self.media.outboxes, self.ring, client=self.client, ingest=self.config.ingest,
@@ -120,6 +127,7 @@ class Agent:
         """Fences were raised: nothing of what they cover goes on, is served or kept."""
         self.pool.fence()
         self.engine.forget()
+        self.serving.road.fence(self.ring.fenced)
 
     async def _in_worker(self, call: Any, *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._worker, call, *args)
@@ -144,6 +152,7 @@ class Agent:
             self.media.probe(now)
             self.media.relief.expire(now)
             self.desk.upkeep(now)
+            self.serving.road.upkeep(now)
         self._tell(now)
         return more
 
@@ -262,6 +271,7 @@ class Agent:
                 "sent_bytes": self.desk.offers.sent_bytes, "in_flight_bytes": self.desk.credits.in_flight,
                 "peak_bytes": self.desk.credits.peak,
             },
+            "serving": self.serving.road.status(),
             "cleared_blocks": {t.value: n for t, n in pool.cleared.copy().items()},
         }  # fmt: skip
 
@@ -339,6 +349,7 @@ class Agent:
 
     async def close(self) -> None:
         """Everything is released; what was not acknowledged is told again by the next life."""
+        await self.serving.close()
         await asyncio.to_thread(self.executor.close)
         self._worker.shutdown(wait=True, cancel_futures=True)
         self.ring.clear()

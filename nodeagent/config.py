@@ -74,6 +74,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     prefill_slots: int = 1
     """Prefills that run at a time; the others wait in line."""
     decode_slots: int = 8
+    receive_credits: int = 16
+    """Requests whose blocks may come from other nodes at a time."""
+    injected_ms: dict[str, float] = {}
+    """Milliseconds put into terms of the time to first token, to see that they appear there: for tests."""
     time_scale: float = 1.0
     """Share of the declared time that requests of the P/D road really take; 0 = only what the work itself takes."""
     tpot_ms: float = 0.0
@@ -233,8 +237,8 @@ def check(config: Config) -> None:
         raise ConfigError(f"profile: {config.profile!r} is not one of {', '.join(PROFILES)}")
     if not 0 <= config.tpot_ms < math.inf:
         raise ConfigError("tpot_ms: milliseconds, 0 or more")
-    if not (1 <= config.prefill_slots <= 1024 and 1 <= config.decode_slots <= 1024):
-        raise ConfigError("prefill_slots, decode_slots: 1 to 1024")
+    if not all(1 <= n <= 1024 for n in (config.prefill_slots, config.decode_slots, config.receive_credits)):
+        raise ConfigError("prefill_slots, decode_slots, receive_credits: 1 to 1024")
     if not 0 <= config.time_scale < math.inf or not all(0 <= x < math.inf for x in config.prefill_curve):
         raise ConfigError("time_scale and prefill_curve: 0 or more")
     if config.policy not in ("value", "lru"):

@@ -17,9 +17,12 @@ import uvicorn
 
 from kvcore.messages import Ticket, ticket_refusal
 from kvcore.refusals import AGENT
+from kvcore.wire import UNREADABLE
 from nodeagent.agent import Agent
 from nodeagent.engines.base import Batch
 from nodeagent.jobs import Running
+from nodeagent.serving.streams import lines, stream
+from nodeagent.serving.words import GIFTS, PREFILL, SERVE, SESSIONS, SessionMove, order_of
 from nodeagent.transfer import PATH, Denied
 
 BODY_MAX = 8 * 2**20
@@ -60,6 +63,7 @@ class Api:
         self._bodies = Bodies()
         self._commands = ThreadPoolExecutor(COMMANDS_MOST, "commands")
         self._transfers = ThreadPoolExecutor(TRANSFERS_MOST, "transfers")
+        self._fetches = ThreadPoolExecutor(TRANSFERS_MOST, "gifts")
         self._routes: dict[tuple[str, str], Callable[[Scope, bytes], Awaitable[Reply]]] = {
             ("GET", "/healthz"): self._health,
             ("GET", "/v1/status"): self._status,
@@ -67,16 +71,22 @@ class Api:
             ("POST", "/v1/commands"): self._command,
             ("POST", REQUESTS): self._requests,
             ("POST", PATH): self._transfer,
+            ("POST", GIFTS): self._gifts,
+            ("POST", SESSIONS): self._sessions,
         }
 
     def close(self) -> None:
         """No more commands are answered."""
         self._commands.shutdown(wait=False, cancel_futures=True)
         self._transfers.shutdown(wait=False, cancel_futures=True)
+        self._fetches.shutdown(wait=False, cancel_futures=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One HTTP exchange."""
         if scope["type"] != "http":
+            return
+        if scope["method"] == "POST" and scope["path"] in (SERVE, PREFILL):
+            await self._streamed(scope, receive, send)
             return
         try:
             route = self._routes.get((scope["method"], scope["path"]))
@@ -87,23 +97,49 @@ class Api:
         except Problem as e:
             if scope["path"] == REQUESTS and e.code != "lease-over":  # those are counted where they are found
                 self._agent.refused_ever[e.code] += 1
-            status, kind = e.status, b"application/problem+json"
-            body = msgspec.json.encode(
-                {
-                    "type": f"/docs/problems/{e.code}",
-                    "title": e.title,
-                    "status": e.status,
-                    "code": e.code,
-                    "detail": AGENT.get(e.code, ""),
-                }
-            )
-        headers = [
-            (b"content-type", kind),
-            (b"content-length", str(len(body)).encode()),
-            (b"cache-control", b"no-store"),
-        ]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+            status, kind, body = _refusal(e)
+        await _answer(send, status, kind, body)
+
+    async def _streamed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A request on its road: a line an event, until it ended or nobody listens."""
+        try:
+            body = await self._bodies.read(receive)
+            try:
+                order = order_of(body)
+            except (*UNREADABLE, msgspec.ValidationError):
+                raise Problem(400, "request-malformed", "The body is not a request") from None
+            await self._admit(order.ticket)
+        except Problem as e:
+            self._agent.refused_ever[e.code] += 1
+            await _answer(send, *_refusal(e))
+            return
+        road, apart = self._agent.serving.road, scope["path"] == PREFILL
+        call = road.prefill if apart else road.serve
+        await stream(lines(lambda say: call(order, say), goes_on=apart), receive, send)
+
+    async def _gifts(self, scope: Scope, body: bytes) -> Reply:
+        """What another node fetches of a request's blocks: it proves itself, and the answer is sealed for it alone."""
+        loop, gifts = asyncio.get_running_loop(), self._agent.serving.gifts
+        try:
+            return 200, MSGPACK, await loop.run_in_executor(self._fetches, gifts.answer, body, self._good)
+        except Denied as e:
+            raise Problem(404 if e.code == "offer-unknown" else 403, e.code, "Nothing was given") from None
+
+    def _good(self, ticket: Ticket) -> None:
+        """Passes if the ticket is good; as `_admit`, from any thread and without asking for keys."""
+        why = self._why(ticket)
+        if why:
+            raise Denied(why)
+
+    async def _sessions(self, scope: Scope, body: bytes) -> Reply:
+        """A session moves away: what it wrote is committed, how far is answered, and it is fenced here."""
+        try:
+            move = msgspec.msgpack.decode(body, type=SessionMove)
+        except (*UNREADABLE, msgspec.ValidationError):
+            raise Problem(400, "request-malformed", "The body is not a move of a session") from None
+        await self._admit(move.ticket)
+        done = await self._agent.serving.road.move(move.ticket.ns, move.session, move.version)
+        return 200, MSGPACK, msgspec.msgpack.encode(done)
 
     async def _health(self, scope: Scope, body: bytes) -> Reply:
         return 200, JSON, b'{"status":"ok"}'
@@ -154,15 +190,21 @@ class Api:
 
     async def _admit(self, ticket: Ticket) -> None:
         """Passes if the ticket is good under today's key, or under the one before it."""
-        ring, node = self._agent.ring, self._agent.config.node
+        ring = self._agent.ring
         if not ring.ticket_keys:
             await self._agent.keeper.renew()
-        why = [ticket_refusal(ticket, key, node=node, now=time.time()) for key in ring.ticket_keys]
-        if not why:
+        if not ring.ticket_keys:
             raise Problem(409, "lease-over", "This node has no ticket key yet")
-        if None not in why:
-            code = next((w for w in why if w == "ticket-expired"), "ticket-invalid")
+        if code := self._why(ticket):
             raise Problem(401, code, "The ticket is not good for this node now")
+
+    def _why(self, ticket: Ticket) -> str:
+        """Why the ticket is not good for this node now, "" if it is."""
+        ring, node = self._agent.ring, self._agent.config.node
+        why = [ticket_refusal(ticket, key, node=node, now=time.time()) for key in ring.ticket_keys]
+        if None in why:
+            return ""
+        return next((w for w in why if w == "ticket-expired"), "ticket-invalid")
 
 
 class Bodies:
@@ -198,6 +240,18 @@ class Bodies:
             raise Problem(400, "request-malformed", "The body did not come in time") from None
         finally:
             self.reading -= size
+
+
+def _refusal(e: Problem) -> Reply:
+    about = {"title": e.title, "status": e.status, "code": e.code, "detail": AGENT.get(e.code, "")}
+    return e.status, b"application/problem+json", msgspec.json.encode({"type": f"/docs/problems/{e.code}", **about})
+
+
+async def _answer(send: Send, status: int, kind: bytes, body: bytes) -> None:
+    size = str(len(body)).encode()
+    headers = [(b"content-type", kind), (b"content-length", size), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _header(scope: Scope, name: bytes) -> bytes:

@@ -17,6 +17,7 @@ from nodeagent.jobs import Done, Job
 from nodeagent.keys import KeyRing
 from nodeagent.media import Media
 from nodeagent.runs import Only
+from nodeagent.serving.gifts import Gifts
 from nodeagent.targets import Malformed, Targets
 from nodeagent.tiers.base import RunMeta
 from nodeagent.transfer import Line, Page, Parcel, poster, transfer_client
@@ -62,6 +63,8 @@ class Desk:
         self.offers = Offers(media.pool, node=node, key=self._key, clock=clock)
         self.staging, self.credits, self.pace = Staging(), Credits(), Pace()
         self._hurry = hurry
+        self.gifts: Gifts | None = None
+        """What is given within requests; an erase reaches it too."""
         self._client = dialled or (lambda url: transfer_client())
 
     @property
@@ -137,4 +140,6 @@ class Desk:
         """Nothing of the targets is under way to the tier or held on it for others; answers what was staged."""
         with self._pool.lock:
             self.offers.cancel(tier, targets)
+            if self.gifts is not None:
+                self.gifts.cancel(tier, targets)
             return self.staging.scour(tier, targets)

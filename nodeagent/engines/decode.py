@@ -42,12 +42,15 @@ class Producer(Protocol):
 class _Stream:
     """One request that is decoding. `rest` are tokens that do not fill a block yet."""
 
-    __slots__ = ("depth", "due", "held", "lease", "parent", "rest", "since", "space", "started", "taken", "todo")
+    __slots__ = (
+        "depth", "due", "held", "lease", "parent", "rest", "session", "since", "space", "started", "taken", "todo",
+    )  # fmt: skip
 
     def __init__(
         self, lease: Lease, space: Space, *, parent: bytes | None, depth: int, rest: bytes, todo: bytes,
-        held: list[Copy], now: float,
+        held: list[Copy], now: float, session: str,
     ) -> None:  # fmt: skip
+        self.session = session
         self.lease, self.space, self.parent, self.depth = lease, space, parent, depth
         self.rest, self.todo, self.held = rest, todo, held
         self.started, self.taken = now, 0
@@ -61,6 +64,8 @@ class Decoding:
     def __init__(self, engine: Producer, *, tpot_ms: float) -> None:
         self._engine, self._tpot_ms = engine, tpot_ms
         self._streams: list[_Stream] = []
+        self.on_wrote: Callable[[bytes, str, int, bytes], None] = lambda ns, session, blocks, last: None
+        """Called when a session's request has ended: (namespace, session, blocks of its chain, key of the last)."""
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -70,6 +75,7 @@ class Decoding:
         stream = _Stream(
             lease, space, parent=chain[-KEY_BYTES:] or None, depth=len(chain) // KEY_BYTES, held=held, now=now,
             rest=self._remainder(request, space.block_tokens), todo=self._output(request),
+            session=request.session or "",
         )  # fmt: skip
         if self._tpot_ms > 0:
             self._streams.append(stream)
@@ -79,6 +85,14 @@ class Decoding:
     def advance(self, now: float) -> None:
         """Every request has decoded what its pace allows by now."""
         self._streams = [s for s in self._streams if not self._step(s, now)]
+
+    def finish(self, ns: bytes, session: str, now: float) -> bool:
+        """Whether requests of the session were decoding; they have said everything now: who asks on has read it."""
+        mine = [s for s in self._streams if s.session == session and s.space.ns == ns]
+        self._streams = [s for s in self._streams if s not in mine]
+        for stream in mine:
+            self._step(stream, now, everything=True)
+        return bool(mine)
 
     def abort(self, ended: Callable[[Space], bool]) -> list[tuple[Space, int]]:
         """Ends the requests of these spaces: what they hold is let go, what they held back never becomes blocks.
@@ -127,6 +141,8 @@ class Decoding:
             stream.parent, stream.depth, stream.due = stream.due[-KEY_BYTES:], stream.depth + blocks, b""
         if done:
             self._engine.release(stream.held)
+            if stream.session and stream.parent:
+                self.on_wrote(stream.space.ns, stream.session, stream.depth, stream.parent)
         return done
 
     def _remainder(self, request: Request, block_tokens: int) -> bytes:

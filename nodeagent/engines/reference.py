@@ -119,7 +119,8 @@ class ReferenceEngine:
         with self._pool.lock:
             self._streams = {k: v for k, v in self._streams.items() if k[0] != ns or k[1] >= gen_upto}
 
-    def _one(self, request: Request, now: float) -> Result:
+    def open(self, request: Request) -> tuple[Lease, Space, bytes] | Result:
+        """The lease, the space and the packed keys of the prompt's full blocks; else why it cannot be carried out."""
         try:
             lease = self.ring.lease(request.ns, request.gen)
         except LeaseOver:
@@ -128,13 +129,18 @@ class ReferenceEngine:
             return Result(request=request.request, code="block-size-mismatch")
         if not _good(request):
             return Result(request=request.request, code="request-malformed")
-        space = self.space(lease)
-        chain = self._chain(request, lease)
+        return lease, self.space(lease), self._chain(request, lease)
+
+    def _one(self, request: Request, now: float) -> Result:
+        opened = self.open(request)
+        if isinstance(opened, Result):
+            return opened
+        lease, space, chain = opened
         held: list[Copy] = []
         hits, tiers = self._read(chain, held, now)
         self._pool.admission.learn(space, chain, hits, RUN_BLOCKS)
         self.produce(space, lease, chain[hits * KEY_BYTES :], held, now, parent=_before(chain, hits), depth=hits)
-        result = self._account(request, space, chain, hits, tiers)
+        result = self.account(request, space, chain, hits, tiers)
         self.decoding.begin(request, lease, space, chain, held, now)
         return result
 
@@ -145,7 +151,7 @@ class ReferenceEngine:
             self._pool.budget.refuse(request.ns, self._pool.order[0], why, request.input_length // self._block_tokens)
         return why
 
-    def _account(self, request: Request, space: Space, chain: bytes, hits: int, tiers: dict[str, int]) -> Result:
+    def account(self, request: Request, space: Space, chain: bytes, hits: int, tiers: dict[str, int]) -> Result:
         """Tells the use and sums up what it saved."""
         size = space.block_tokens
         load = sum(load_ms(t, n * space.block_bytes // size) for t in self._pool.order for n in (tiers.get(t, 0),))
@@ -219,7 +225,7 @@ class ReferenceEngine:
             tier = pool.use(run, now)
             if tier is None:
                 break
-            self._hold(run, held)
+            self.hold(run, held)
             tiers[tier.value] = tiers.get(tier.value, 0) + agree * run.space.block_tokens
             at += agree
             used.append(run)
@@ -228,7 +234,7 @@ class ReferenceEngine:
             touch(run, now, saved - self._curve.ms(run.depth * self._block_tokens))
         return at, tiers
 
-    def _hold(self, run: Run, held: list[Copy]) -> None:
+    def hold(self, run: Run, held: list[Copy]) -> None:
         """Keeps the run from being evicted while the request runs, as far as requests may hold the tier."""
         limit = HELD_SHARE * self._pool.tiers[self._pool.order[0]].capacity_bytes
         if self._held_bytes + run.meta.size_bytes <= limit and (copy := self._pool.hold(run)) is not None:
@@ -263,17 +269,17 @@ class ReferenceEngine:
             if known is not None:
                 at += known.agrees(chain, at, depth)
                 continue
-            end = self._end(chain, at, depth)
+            end = self.end(chain, at, depth)
             keys, before = chain[at * KEY_BYTES : end * KEY_BYTES], _before(chain, at) or parent
             meta = pool.meta(space, depth=depth + at, parent=before, keys=keys)
             run = Run(space, meta, now=now)
             run.heat = max(space.share, REUSE_FLOOR) * (whole - self._curve.ms((depth + at) * self._block_tokens))
             if not pool.commit([(run, seal(meta, content))], now):
                 return
-            self._hold(run, held)
+            self.hold(run, held)
             at = end
 
-    def _end(self, chain: bytes, at: int, depth: int) -> int:
+    def end(self, chain: bytes, at: int, depth: int) -> int:
         """Where a new run that starts at block `at` ends: at the next multiple of a run, or before a known block."""
         end = min(((at + depth) // RUN_BLOCKS + 1) * RUN_BLOCKS - depth, len(chain) // KEY_BYTES)
         index = self._pool.index

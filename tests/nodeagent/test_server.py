@@ -21,6 +21,7 @@ from kvcore.residency import REASONS
 from nodeagent import erasing, executor, gathering, orders, probe, server
 from nodeagent.engines import reference
 from nodeagent.server import Bodies, Problem
+from nodeagent.serving import computing, receiving, road, trips
 from tests.nodeagent.conftest import eventually
 from tests.nodeagent.test_agent import drive, results
 
@@ -151,6 +152,8 @@ def named(node):
 
 def test_every_code_that_agents_answer_is_known_and_has_a_page():
     said = literals_of(server, lambda n: n.args[1:2] if named(n) == "Problem" else ())
+    for module in (road, trips, receiving, computing):
+        said |= literals_of(module, lambda n: n.args[:1] if named(n) == "Refused" else ())
     said |= literals_of(reference, lambda n: [k.value for k in getattr(n, "keywords", ()) if k.arg == "code"])
     outcomes = literals_of(executor, lambda n: [n.value] if isinstance(n, ast.Return | ast.Assign) and n.value else ())
     outcomes |= literals_of(messages, lambda n: [n.value] if isinstance(n, ast.Return) and n.value else ())
