@@ -6,6 +6,8 @@ tokens have a thread of their own and a budget for each address, so that they ke
 """
 
 import asyncio
+import contextlib
+import threading
 import time
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
@@ -127,8 +129,21 @@ class Callers:
     def close(self) -> None:
         """No thread waits for another token."""
         for pool in (self.known, self.strange):
-            pool.submit(connections.close_all)
-            pool.shutdown()
+            leave(pool, 1)
+
+
+def leave(pool: ThreadPoolExecutor, threads: int) -> None:
+    """The pool has ended, and none of its threads left a connection open."""
+    together = threading.Barrier(threads)
+    for _ in range(threads):
+        pool.submit(_left, together)
+    pool.shutdown()
+
+
+def _left(together: threading.Barrier) -> None:
+    with contextlib.suppress(threading.BrokenBarrierError):
+        together.wait(5)
+    connections.close_all()
 
 
 def _known(token: str) -> Known | None:

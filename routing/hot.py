@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from django.db import Error, connections
+from django.db import Error
 
 from kvconsole.infra.access import Principal, counted
 from kvconsole.infra.addresses import origin
@@ -21,7 +21,7 @@ from kvconsole.infra.sql import PLATFORM, uuid7
 from routing import meters
 from routing.answers import Answer
 from routing.asks import JSON, MSGPACK, Wanted, wanted
-from routing.callers import Callers
+from routing.callers import Callers, leave
 from routing.codes import Refusal
 from routing.deciding import Asked, Router
 from routing.foreign import Hindsight, report
@@ -34,6 +34,7 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Headers = dict[bytes, bytes]
 
+LEARNERS = 2
 READ_SECONDS, LEARN_SECONDS = 20.0, 2.0
 """How long a body may take, and how long a request waits for its namespace; then it is answered without."""
 BODY_BYTES, SMALL_BYTES, READING_BYTES = 4 * 2**20, 64 * 2**10, 128 * 2**20
@@ -59,7 +60,7 @@ class Hot:
         """`begin` and `end` start and stop what the router decides from; `begin` is called in the event loop."""
         self.router, self.begin, self.end = router, begin, end
         self.callers, self.outcomes = Callers(), Outcomes(router.recorder)
-        self.learners = ThreadPoolExecutor(2, "namespaces")
+        self.learners = ThreadPoolExecutor(LEARNERS, "namespaces")
         self.reading = 0
         self._learning: dict[tuple[Any, ...], asyncio.Future[Place]] = {}
 
@@ -88,11 +89,15 @@ class Hot:
                 await send({"type": "lifespan.startup.complete"})
                 continue
             await asyncio.to_thread(self.end)
-            self.callers.close()
-            self.learners.submit(connections.close_all)
-            self.learners.shutdown()
+            await asyncio.to_thread(self.close)
             await send({"type": "lifespan.shutdown.complete"})
             return
+
+    def close(self) -> None:
+        """No thread of requests runs, and none left a connection open."""
+        self.callers.close()
+        self.outcomes.close()
+        leave(self.learners, LEARNERS)
 
     # ------------------------------------------------------------------ routes
     async def _dispatch(self, scope: Scope, headers: Headers, receive: Receive, send: Send, started: float) -> None:

@@ -82,6 +82,10 @@ class Outcomes:
         self.recorder = recorder
         self._pool = ThreadPoolExecutor(1, "outcomes")
 
+    def close(self) -> None:
+        """No look-up runs."""
+        self._pool.shutdown()
+
     async def take(self, decision: UUID, holder: str, told: Outcome) -> None:
         """The outcome is taken.
 
