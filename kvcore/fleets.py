@@ -100,7 +100,7 @@ def prepare(candidates: Sequence[Candidate], edges: Edges, policy: Policy, learn
     if "watermark" in refused and "" not in refused:
         # everybody is full: somebody must make room, and that is not nobody
         refused = ["" if why == "watermark" else why for why in refused]
-    out.readable = [why in _MAY_READ and c.state in READABLE for why, c in zip(refused, candidates, strict=True)]
+    out.readable = [c.refused in _MAY_READ and c.state in READABLE for c in candidates]
     open_ = [i for i, why in enumerate(refused) if not why]
     _edges(out, params)
     out.tiers = _tiers(candidates)
