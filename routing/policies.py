@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from django.db import connections, transaction
+from django.db import IntegrityError, transaction
 
 from audit.services import record
 from kvconsole.infra import nudge
@@ -22,7 +22,6 @@ POLICIES = "policies"
 DEFAULT = "default"
 DRY_RUN_MOST = 500
 """Recorded decisions that a dry run scores again."""
-_ALONE = "SELECT pg_advisory_xact_lock(7310, hashtext(%s))"
 
 
 def policy_find(name: str) -> PolicyView | None:
@@ -57,11 +56,9 @@ def policy_put(*, name: str, document: Mapping[str, Any], actor: Principal, now:
         document: model, kind and params.
 
     Raises:
-        Problem: policy-invalid or policy-model-taken; nothing was changed.
+        Problem: policy-invalid, policy-model-taken, or etag-mismatch: somebody was quicker; nothing was changed.
     """
     with transaction.atomic(using=plane()):
-        with connections[plane()].cursor() as cursor:
-            cursor.execute(_ALONE, (POLICIES,))
         before = policy_find(name)
         version = before.version + 1 if before else 1
         read = policy_read(name, version, document)
@@ -70,10 +67,8 @@ def policy_put(*, name: str, document: Mapping[str, Any], actor: Principal, now:
             raise Problem("policy-model-taken", f"It is decided by {taken[0]}.")
         said = read.document()
         body = {"kind": read.kind, "params": said["params"]}
-        row = models.Policy.objects.create(
-            name=name, version=version, model=read.model or "", kind=read.kind, document=body, at=now,
-            by=actor.name or actor.id,
-        )  # fmt: skip
+        row = _version(name=name, version=version, model=read.model or "", kind=read.kind, document=body, at=now,
+                       by=actor.name or actor.id)  # fmt: skip
         record(
             event_type="policy.changed",
             outcome="success",
@@ -86,6 +81,13 @@ def policy_put(*, name: str, document: Mapping[str, Any], actor: Principal, now:
         )  # fmt: skip
         nudge.on_commit(POLICIES, version, using=plane())
     return PolicyView(name, version, row.model, row.kind, body, now, row.by, True)
+
+
+def _version(**fields: Any) -> models.Policy:
+    try:
+        return models.Policy.objects.create(**fields)
+    except IntegrityError:
+        raise Problem("etag-mismatch", "Somebody else has just made this version.") from None
 
 
 def dry_run(*, name: str, document: Mapping[str, Any]) -> list[Compared]:

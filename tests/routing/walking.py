@@ -4,10 +4,13 @@ import json
 import time
 import uuid
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
 import psycopg
+
+from tests.frontend.test_walk_database import Line
 
 ALONE = httpx.Limits(max_keepalive_connections=0)
 SETUP = """
@@ -42,9 +45,17 @@ print(json.dumps(dict(nodes=made, tokens=tokens, digest=bytes(ns.digest).hex(), 
 class Routed:
     """Everything runs; `walk` is a tenant with a namespace, and n1 holds the chain `keys`."""
 
-    def __init__(self, console, *nodes: str) -> None:
+    def __init__(self, console, *nodes: str, lines: tuple[Line, ...] = ()) -> None:
+        """`lines`: ways to PostgreSQL and Valkey that the router alone uses."""
         self.console = console
-        console.start("web", "signer", "ingest", "worker", "beat", "router")
+        console.start("web", "signer", "ingest", "worker", "beat")
+        if lines:
+            console.site.database = {**console.site.database, "KVC_DB_PORT": str(lines[0].port)}
+            whole = urlsplit(console.site.valkey_url)
+            console.site.valkey_url = whole._replace(
+                netloc=whole.netloc.replace(f":{whole.port}", f":{lines[1].port}")
+            ).geturl()
+        console.start("router")
         console.seed()
         console.nodes(*(nodes or ("n1", "n2")))
         made = json.loads(console.manage("shell", "-v", "0", "-c", SETUP).splitlines()[-1])
