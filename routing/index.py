@@ -76,11 +76,13 @@ class Index(Protocol):
     def drop(self, space: int) -> None:
         """Nothing of the space is held by anybody, nor vouched for. One step, however much that was."""
 
-    def lookup(self, space: int, keys: bytes, window: int = 0) -> Runs:
+    def lookup(self, space: int, keys: bytes, window: int = 0, most: int = 0) -> Runs:
         """[(depth, owners)] by growing depth: who holds exactly the first `depth` keys and not the next.
 
         With a window, for layers that see only the last tokens: the deepest `depth` before which the owner holds
         `window` keys without a hole, or all there are. Nothing is said of smaller depths: ask with fewer keys.
+
+        With `most`, without a window: runs that so many owners reach beyond are left out, and cost nothing.
         """
 
     def collect(self) -> int:
@@ -289,19 +291,17 @@ class DictIndex:
 
     def forget(self, owner: int) -> None:
         """See `Index.forget`."""
-        slot = self.slots.pop(owner, None)
-        if slot is None:
-            return
-        self.alive &= ~(1 << slot)
-        self.owners[slot] = -1
-        self.resting.append(slot)
+        if (slot := self.slots.pop(owner, None)) is not None:
+            self.alive &= ~(1 << slot)
+            self.owners[slot] = -1
+            self.resting.append(slot)
 
     def drop(self, space: int) -> None:
         """See `Index.drop`."""
-        gone = self.spaces.pop(space, None)
-        self.count -= len(gone.keys) if gone else 0
+        if (gone := self.spaces.pop(space, None)) is not None:
+            self.count -= len(gone.keys)
 
-    def lookup(self, space: int, keys: bytes, window: int = 0) -> Runs:
+    def lookup(self, space: int, keys: bytes, window: int = 0, most: int = 0) -> Runs:
         """See `Index.lookup`."""
         at = self.spaces.get(space)
         if at is None or not keys or not self.alive:
@@ -316,7 +316,8 @@ class DictIndex:
         for depth, number in _jumps(get, chain) if at.closed else _changes(map(get, chain)):
             stay = held & at.sets[number] if number else 0
             if stay != held:
-                runs.append((depth, self._members(held & ~stay)))
+                if not most or stay.bit_count() < most:
+                    runs.append((depth, self._members(held & ~stay)))
                 held = stay
             if not held:
                 break
@@ -352,8 +353,7 @@ class DictIndex:
     def sizes(self) -> dict[str, int]:
         """See `Index.sizes`."""
         sets = sum(len(space.ids) - 1 for space in self.spaces.values())
-        tables = sum(sys.getsizeof(space.keys) for space in self.spaces.values())
-        size = tables + self.count * KEY_OBJECT + sets * SET_BYTES
+        size = self.count * KEY_OBJECT + sets * SET_BYTES + sum(sys.getsizeof(s.keys) for s in self.spaces.values())
         return {"keys": self.count, "sets": sets, "spaces": len(self.spaces), "bytes": size}
 
 

@@ -266,7 +266,7 @@ class PackedIndex:
             table[0, 1] |= kernels.STALE
 
     # -------------------------------------------------------------- look-ups
-    def lookup(self, space: int, keys: bytes, window: int = 0) -> Runs:
+    def lookup(self, space: int, keys: bytes, window: int = 0, most: int = 0) -> Runs:
         """See `Index.lookup`."""
         scratch = self._scratch
         while (table := self.tables.get(space)) is not None and keys:
@@ -281,7 +281,8 @@ class PackedIndex:
                 if found >= 0:
                     return _grouped(scratch.out[:found].tolist())
             else:
-                found = kernels.walk(table, masks, alive, owners, _words(keys), scratch.out, held, scratch.hints)
+                hints = scratch.hints
+                found = kernels.walk(table, masks, alive, owners, _words(keys), scratch.out, held, hints, most)
                 if found >= 0:
                     return _listed(scratch.out[:found].tolist())
         return []

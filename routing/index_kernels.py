@@ -151,6 +151,8 @@ def load(table, keys, start, bounds, numbers):
     for i in range(start, keys.shape[0]):
         while bounds[r] <= i:
             r += 1
+        if i + AHEAD < keys.shape[0]:
+            _fetch(table, _home(keys[i + AHEAD], cap))
         if numbers[r] == 0:
             continue
         fp = keys[i]
@@ -167,13 +169,25 @@ def load(table, keys, start, bounds, numbers):
 
 # -------------------------------------------------------------------- look-ups
 @compiled()
-def _tell(sets, number, held, owners, out, c, depth):
-    """Who is held and not in the set is told with the depth, and held no more; answers the place behind it."""
+def _count(word):
+    """Bits that are set."""
+    word = word - ((word >> ONE) & U(0x5555555555555555))
+    word = (word & U(0x3333333333333333)) + ((word >> U(2)) & U(0x3333333333333333))
+    word = (word + (word >> U(4))) & U(0x0F0F0F0F0F0F0F0F)
+    return np.int64((word * U(0x0101010101010101)) >> U(56))
+
+
+@compiled()
+def _tell(sets, number, held, owners, out, c, depth, most):
+    """Who is held and not in the set is held no more, and told with the depth unless so many stay; answers the end."""
+    stay = 0
+    for q in range(held.shape[0]) if most else range(0):
+        stay += _count(held[q] & sets[number, q]) if number else 0
     at = c + 2
     for q in range(held.shape[0]):
         gone = held[q] & ~sets[number, q] if number else held[q]
         held[q] ^= gone
-        while gone:
+        while gone and (most == 0 or stay < most):
             low = gone & (~gone + ONE)
             out[at] = owners[64 * q + _bit(low)]
             at += 1
@@ -231,7 +245,7 @@ def _jump(table, keys, number, i, cap, hints):
 
 
 @compiled()
-def walk(table, sets, alive, owners, keys, out, held, hints):
+def walk(table, sets, alive, owners, keys, out, held, hints, most):
     """Runs as [depth, how many, owner, …] one after the other in `out`; answers its length, -1 = take newer arrays."""
     if table[0, 1] & STALE or sets[0, 0]:
         return -1
@@ -244,7 +258,7 @@ def walk(table, sets, alive, owners, keys, out, held, hints):
     while left:
         i = _jump(table, keys, number, i, cap, hints) if jump else _next(table, keys, number, i, cap)
         number = _get(table, keys[i], cap) if i < n else ZERO
-        c = _tell(sets, number, held, owners, out, c, i)
+        c = _tell(sets, number, held, owners, out, c, i, most)
         left = ZERO
         for q in range(held.shape[0]):
             left |= held[q]

@@ -146,6 +146,9 @@ def test_what_the_owner_did_not_hold_is_noted(fold: Fold) -> None:
 def test_a_moved_key_that_nobody_announced_gets_a_place(fold: Fold) -> None:
     t = fold("move", chain(3), to="ssd")
     assert (t.unheld[1, 0], sum(t.added.values()), fold.m.next_seg) == (3, 3, 3)
+    assert fold.m.seg_up_off[:3].tolist() == [keymap.LOOSE] * 3  # no prompt begins there, as far as anybody said
+    fold("add", chain(2, seed=9))
+    assert fold.m.seg_up_off[3] == -1
 
 
 def test_repeating_changes_nothing(fold: Fold) -> None:

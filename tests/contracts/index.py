@@ -10,6 +10,7 @@ import random
 import struct
 import sys
 import threading
+import time
 import tracemalloc
 from collections import defaultdict
 
@@ -126,6 +127,11 @@ class IndexContract:
             for chain in [list(range(KEYS)), *chains]:
                 named = [key_of(space, i) for i in chain]
                 assert depths_of(index.lookup(space, pack(named))) == oracle.depths(space, named)
+                whole = index.lookup(space, pack(named))
+                for most in (1, 2, 4):
+                    deeper = [sum(len(o) for _, o in whole[i + 1 :]) for i in range(len(whole))]
+                    few = [run for run, beyond in zip(whole, deeper, strict=True) if beyond < most]
+                    assert index.lookup(space, pack(named), most=most) == few
                 for window in (1, 2, 5, KEYS):
                     windows = oracle.windows(space, named, window)
                     assert depths_of(index.lookup(space, pack(named), window)) == windows
@@ -283,7 +289,9 @@ class IndexContract:
         try:
             for reader in readers:
                 reader.start()
-            for turn in range(300):
+            turn, deadline = 0, time.monotonic() + 30
+            while turn < 300 or (min(looked) <= 20 and time.monotonic() < deadline):
+                turn += 1
                 other = pack([rng.getrandbits(64) for _ in range(200)])
                 for owner in range(2, 2 + turn % 5):
                     index.add(turn % 2, 10 * turn + owner, other)
@@ -314,10 +322,12 @@ class IndexContract:
         try:
             for reader in readers:
                 reader.start()
-            for turn in range(40):
+            turn, deadline = 0, time.monotonic() + 30
+            while turn < 40 or (min(map(len, seen)) <= 20 and time.monotonic() < deadline):
                 index.move(0, 1 + turn % 2, 2 - turn % 2, pack(chain))
                 if turn % 8 == 0:
                     index.collect()
+                turn += 1
         finally:
             stop.set()
             for reader in readers:
