@@ -8,7 +8,6 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ import msgspec
 
 from kvconsole.infra.rest import private
 from kvconsole.infra.sql import uuid7
-from kvcore.cards import NOTHING_LEARNED, REMOTE, Ask, Candidate, Card, Choice, Learned
+from kvcore.cards import REMOTE, Ask, Candidate, Card, Choice
 from kvcore.fleets import Fleet as Prepared
 from kvcore.keys import KEY_BYTES, chain_keys
 from kvcore.policies import Policy
@@ -33,6 +32,7 @@ from routing.foreign import Hindsight, Told
 from routing.holders import Found, Holders
 from routing.namespaces import Place, keys_of
 from routing.recorder import Recorded, Recorder
+from routing.remembering import Memory
 from routing.replica import Replica
 from routing.standing import Standing
 from routing.view import Space
@@ -40,17 +40,20 @@ from routing.view import Space
 PREPARED_SECONDS = 0.004
 """So long a prepared fleet serves: a burst of requests within it does not see what the others of it were sent."""
 AGE_SECONDS = 0.5
-SESSIONS_MOST = 100_000
 SMOOTH = 0.05
 TICKET_SECONDS = SECONDS_MAX - 1.0
 
 
 class Asked(NamedTuple):
-    """Who asks: `gateway` may have a salt, `holder` may report the outcome. `text`: how bytes are written for it."""
+    """Who asks: `gateway` may have a salt, `holder` may report the outcome. `text`: how bytes are written for it.
+
+    `trusted`: of the fleet, so that its outcomes are learned from.
+    """
 
     gateway: bool
     holder: str
     text: Callable[[bytes], Any]
+    trusted: bool = False
 
 
 class Router:
@@ -58,12 +61,11 @@ class Router:
 
     def __init__(self, standing: Standing, replica: Replica, recorder: Recorder) -> None:
         self.standing, self.replica, self.recorder = standing, replica, recorder
-        self.learned: Learned = NOTHING_LEARNED
+        self.memory = Memory()
+        recorder.learn = self.memory.learn
         self.router_ms: float | None = None
         self.turn = 0
         self.holders = Holders(standing.fleet, replica)
-        self.sessions: OrderedDict[tuple[UUID, str], tuple[str, int]] = OrderedDict()
-        """(tenant, session) → (node that wrote its last turn, blocks that it wrote)."""
         self._secret = private("routing/affinity")
         self._prepared: dict[tuple[object, ...], tuple[Prepared, tuple[Candidate, ...]]] = {}
         self._sent_at, self._version = 0.0, -1
@@ -90,21 +92,22 @@ class Router:
         fleet, candidates, numbers = self._fleet(place, policy, wanted.candidates)
         held = self.holders.held(found, None if wanted.candidates is None else numbers)
         decision = uuid7()
-        ask = self._ask(wanted, place, prompt, blocks, fingerprints, decision)
+        hot = self.memory.hot(place.model, fingerprints, policy, len(candidates))
+        ask = self._ask(wanted, place, prompt, blocks, fingerprints, decision, hot)
         choice = decide(ask, fleet, held)
         self.turn += 1
         recorded = Recorded(
             id=decision, at=datetime.now(UTC), tenant_id=place.tenant_id, model=place.model, namespace=place.digest,
             generation=place.generation, holder=asked.holder, ask=ask, candidates=candidates, held=held,
-            edges=self.standing.fleet.edges, policy=policy, learned=self.learned, choice=choice, mode=found.mode,
-            index_age_ms=found.age_ms,
+            edges=self.standing.fleet.edges, policy=policy, learned=self.memory.learned, choice=choice, mode=found.mode,
+            index_age_ms=found.age_ms, trusted=asked.trusted,
         )  # fmt: skip
         if choice.prefill is None or choice.decode is None:
             self.recorder.add(recorded, code="no-candidates")
             raise Refusal("no-candidates", _why_none(choice))
         self._sent(candidates[choice.prefill.candidate], choice.prefill)
         answer = self._answer(recorded, found, keys if size == KEY_BYTES else b"", asked, place)
-        self._remember(wanted, place, choice, candidates, blocks)
+        self.memory.wrote(place.tenant_id, wanted.session, choice.decode.node, blocks)
         self._took(started)
         self.recorder.add(recorded)
         return answer
@@ -128,8 +131,11 @@ class Router:
         view = self.replica.view
         return view is not None and view.min_gen.get(place.digest, 0) > place.generation
 
-    def _ask(self, wanted: Wanted, place: Place, prompt: int, blocks: int, fingerprints: bytes, decision: UUID) -> Ask:
-        session = self.sessions.get((place.tenant_id, wanted.session)) if wanted.session else None
+    def _ask(
+        self, wanted: Wanted, place: Place, prompt: int, blocks: int, fingerprints: bytes, decision: UUID,
+        hot: tuple[float, int],
+    ) -> Ask:  # fmt: skip
+        session = self.memory.session(place.tenant_id, wanted.session)
         tie = hashlib.blake2b(fingerprints[-8:], key=self._secret, digest_size=7).digest()
         return Ask(
             prompt_tokens=prompt,
@@ -138,8 +144,10 @@ class Router:
             blocks=blocks or prompt // place.block_tokens,
             slo_ttft_ms=wanted.slo_ttft_ms,
             slo_tpot_ms=wanted.slo_tpot_ms,
-            session_node=session[0] if session else None,
-            session_floor_blocks=min(session[1], blocks) if session else 0,
+            session_node=session.node if session else None,
+            session_floor_blocks=min(session.blocks, blocks) if session else 0,
+            hot_share=hot[0],
+            hot_blocks=hot[1],
             affinity=int.from_bytes(tie, "little"),
             seed=decision.int & (2**62 - 1),
             turn=self.turn,
@@ -155,13 +163,13 @@ class Router:
         if fleet.version != self._version or (self._sent_at and now - self._sent_at > PREPARED_SECONDS):
             self._prepared.clear()
             self._version, self._sent_at = fleet.version, 0.0
-        key = (policy.name, policy.version, self.learned.version, named, tuple(sorted(place.refused.items())))
+        key = (policy.name, policy.version, self.memory.learned.version, named, tuple(sorted(place.refused.items())))
         made = self._prepared.get(key)
         if made is None:
             chosen = self._chosen(place, named)
             every = (fleet.candidates[i] for i in chosen)
             candidates = tuple(_refused(c, place.refused.get(c.node, "")) for c in every)
-            made = prepare(candidates, fleet.edges, policy, self.learned), candidates
+            made = prepare(candidates, fleet.edges, policy, self.memory.learned), candidates
             if len(self._prepared) < 256:
                 self._prepared[key] = made
         numbers = fleet.number if named is None else _numbers(made[1])
@@ -194,7 +202,7 @@ class Router:
         card, decode = choice.prefill, choice.decode
         assert card is not None
         assert decode is not None
-        ticket, decode_ticket = self._tickets(made, card, decode, keys)
+        ticket, decode_ticket, grants = self._tickets(made, card, decode, keys, found.mode != "recompute")
         return Answer(
             decision_id=str(made.id),
             prefill=answers.place(candidates[card.candidate]),
@@ -211,23 +219,33 @@ class Router:
             policy_version=choice.version,
             why=choice.why,
             replicate=answers.replicate(choice.replicate, candidates),
+            grants=[answers.ticket_body(grant, asked.text) for grant in grants],
         )
 
     def _tickets(
-        self, made: Recorded, card: Card, decode: Candidate, keys: bytes
-    ) -> tuple[Ticket | None, Ticket | None]:
-        """Leave for the prefill node, and for the decode node where it is another one."""
+        self, made: Recorded, card: Card, decode: Candidate, keys: bytes, whole: bool
+    ) -> tuple[Ticket | None, Ticket | None, list[Ticket]]:
+        """Leave for the prefill node, for the decode node where it is another one, and for each that gives blocks.
+
+        `whole`: all that a node has of the chain may be read, which may be more than was known here; else nothing.
+        """
         candidates = made.candidates
         worker = candidates[card.candidate]
         givers = sorted({candidates[r.candidate].node for r in card.plan if r.source == REMOTE} - {worker.node})
         apart = decode.node != worker.node
         peers = [p for node in givers if (p := self._peer(node, "giver"))]
         taker = self._peer(decode.node, "taker") if apart else None
-        first = self._ticket(made, worker.node, card.overlap_blocks, keys, [*peers, *([taker] if taker else [])])
+        blocks = len(keys) // KEY_BYTES if whole and keys else 0 if keys or not whole else card.overlap_blocks
+        first = self._ticket(made, worker.node, blocks, keys, [*peers, *([taker] if taker else [])])
+        fetcher, grants = self._peer(worker.node, "taker"), list[Ticket]()
+        for node in givers if keys else ():
+            upto = max(r.to_block for r in card.plan if r.source == REMOTE and candidates[r.candidate].node == node)
+            if grant := self._ticket(made, node, upto, keys, [fetcher] if fetcher else []):
+                grants.append(grant)
         if not apart:
-            return first, None
+            return first, None, grants
         giver = self._peer(worker.node, "giver")
-        return first, self._ticket(made, decode.node, len(keys) // KEY_BYTES, keys, [giver] if giver else [])
+        return first, self._ticket(made, decode.node, blocks, keys, [giver] if giver else []), grants
 
     def _ticket(self, made: Recorded, node: str, blocks: int, keys: bytes, peers: list[Peer]) -> Ticket | None:
         key = self.standing.tickets.get(node)
@@ -261,20 +279,20 @@ class Router:
         number = _chosen_number(told, candidates)
         decision = uuid7()
         held = self.holders.held(found, None if wanted.candidates is None else numbers)
-        ask = self._ask(wanted, place, prompt, blocks, wanted.prints, decision)
+        ask = self._ask(wanted, place, prompt, blocks, wanted.prints, decision, (0.0, 0))
         best = decide(ask, fleet, held)
         if best.prefill is None or best.decode is None:
             raise Refusal("no-candidates", _why_none(best))
         others = "unknown-candidate"
         alone = tuple(c if i == number or c.role == "decode" else _refused(c, others) for i, c in enumerate(candidates))
-        theirs = decide(ask, prepare(alone, self.standing.fleet.edges, policy, self.learned), held)
+        theirs = decide(ask, prepare(alone, self.standing.fleet.edges, policy, self.memory.learned), held)
         card = theirs.prefill
         regretted = None if card is None else max(0.0, card.total_ms - best.prefill.total_ms)
         self.recorder.add(
             Recorded(
                 id=decision, at=datetime.now(UTC), tenant_id=place.tenant_id, model=place.model,
                 namespace=place.digest, generation=place.generation, holder=holder, ask=ask, candidates=candidates,
-                held=held, edges=self.standing.fleet.edges, policy=policy, learned=self.learned, choice=best,
+                held=held, edges=self.standing.fleet.edges, policy=policy, learned=self.memory.learned, choice=best,
                 mode=found.mode, index_age_ms=found.age_ms, origin=told.origin, chosen=number, regret_ms=regretted,
             )
         )  # fmt: skip
@@ -302,17 +320,6 @@ class Router:
         }
         ready = standing.ready.is_set() and mode != "loading"
         return (200 if ready else 503), {"status": "ok" if ready else "starting", "parts": parts}
-
-    # ---------------------------------------------------------------- what is remembered
-    def _remember(
-        self, wanted: Wanted, place: Place, choice: Choice, candidates: Sequence[Candidate], blocks: int
-    ) -> None:
-        if wanted.session and choice.decode is not None:
-            at = (place.tenant_id, wanted.session)
-            self.sessions[at] = (choice.decode.node, blocks)
-            self.sessions.move_to_end(at)
-            if len(self.sessions) > SESSIONS_MOST:
-                self.sessions.popitem(last=False)
 
     def _took(self, started: float) -> None:
         ms = (time.monotonic() - started) * 1000

@@ -17,6 +17,8 @@ from routing.view import Space, View
 
 RANK = {str(tier): i for i, tier in enumerate(TIERS)}
 """From fast to slow."""
+OWNERS_MOST = 256
+"""Owners of a look-up, the deepest: in a fleet with more, who holds least counts as holding nothing."""
 
 
 class Found(NamedTuple):
@@ -47,7 +49,7 @@ class Holders:
         runs: Runs = []
         if keyspace is not None and fingerprints and mode != "recompute" and view.routable(keyspace):
             view.used[keyspace] = now
-            runs = view.index.lookup(keyspace, fingerprints)
+            runs = view.index.lookup(keyspace, fingerprints, 0, OWNERS_MOST)
             if not view.routable(keyspace):  # fenced while we walked
                 runs = []
         return Found(view, runs, sum(view.at.values()), int(max(0.0, now - self.replica.checked_at) * 1000), mode)

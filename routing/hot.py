@@ -43,7 +43,7 @@ ASKERS = ("gateway", "tenant-admin", "tenant-member", "operator")
 RULES = {
     "route": counted(*ASKERS, scope="route:write"),
     "decisions": counted("gateway", "operator", scope="decisions:write"),
-    "outcome": counted(*ASKERS, scope="decisions:write"),
+    "outcome": counted("gateway", scope="decisions:write"),
 }
 """Who may call what; none of these changes intent, so they are counted and not audited."""
 _json, _packed = msgspec.json.Encoder().encode, msgspec.msgpack.Encoder().encode
@@ -147,8 +147,8 @@ class Hot:
         holder = principal.holder or principal.id
         try:
             place = await self.place(principal, asked)
-            return self.router.route(asked, place, Asked(gateway, holder, bytes if kind == MSGPACK else bytes.hex),
-                                     started)  # fmt: skip
+            text, trusted = bytes if kind == MSGPACK else bytes.hex, gateway and principal.tenant_id is None
+            return self.router.route(asked, place, Asked(gateway, holder, text, trusted), started)
         except Refusal as e:
             if e.code != "no-candidates":  # that one is recorded with all it was made from
                 self._refused(principal, asked, holder, e.code)

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -76,6 +76,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     mode: str
     index_age_ms: int
     origin: str = "router"
+    trusted: bool = False
+    """Its outcome is learned from."""
     chosen: int | None = None
     """Of a foreign decision: the candidate that was chosen; ours is in `choice`."""
     regret_ms: float | None = None
@@ -159,6 +161,8 @@ class Recorder:
         self._whole: collections.deque[Sent] = collections.deque()
         self._queue: collections.deque[Item] = collections.deque()
         self._second, self._in_second, self._beyond = 0, 0, 0
+        self.learn: Callable[[Recorded, float], None] | None = None
+        """Hears of each trusted outcome, in the event loop."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
@@ -233,6 +237,8 @@ class Recorder:
         sent.known = True
         self.tallies.outcomes += 1
         told = msgspec.structs.replace(told, hit_tokens=min(told.hit_tokens, sent.prompt_tokens))
+        if self.learn is not None and sent.made is not None and sent.made.trusted:
+            self.learn(sent.made, told.ttft_ms)
         far = abs(told.ttft_ms - sent.predicted_ms)
         if sent.kept:
             self._put(Later(decision, told, regret(told.ttft_ms, sent.best_other_ms)))

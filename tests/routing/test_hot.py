@@ -140,7 +140,7 @@ def test_outcomes_and_reports_over_http(app):
         ("POST", "/api/v1/decisions/nonsense/outcome", app.gateway, told, json),
         ("POST", f"/api/v1/decisions/{uuid7()}/outcome", app.gateway, told, json),
     )  # fmt: skip
-    assert [a.status_code for a in answers] == [404, 422, 200, 409, 404, 404]
+    assert [a.status_code for a in answers] == [403, 422, 200, 409, 404, 404]
     body = {"origin": "sglang", "chosen": {"node": "b"}, "tenant": app.slug, "model": app.model,
             "block_keys": app.stand.keys.hex(), "prompt_tokens": 700}  # fmt: skip
     (report,) = app.send(("POST", "/api/v1/decisions", app.gateway, msgspec.json.encode(body), json))

@@ -112,8 +112,8 @@ def test_with_postgresql_and_valkey_gone_every_request_is_answered_and_after_fiv
     assert new.json()["cache_salt"] != late[0]["cache_salt"]
     for line in lines:
         line.restore()
-    back = walk.until(lambda a: a["overlap_tokens"] == 256, **body)
-    assert back["index"]["mode"] == "live"
+    back = walk.until(lambda a: a["overlap_tokens"] == 256 and a["index"]["mode"] == "live", **body)
+    assert back["ticket"]
     assert walk.rows("SELECT count(*) FROM routing_decision WHERE answer = 'recompute'") >= [(len(late) // 2,)]
 
 
