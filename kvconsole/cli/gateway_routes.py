@@ -26,6 +26,7 @@ NAMESPACES, NAMESPACE_SECONDS = 20_000, 600.0
 DOWN_SECONDS = 5.0
 REPORTS = 256
 """Outcomes on their way at once; one that finds no place is counted and left."""
+PACKED = "application/msgpack"
 _pack = msgspec.msgpack.Encoder().encode
 
 
@@ -130,7 +131,7 @@ class Routes:
         try:
             answer = await self._client.post(
                 f"{self._config.router_url.rstrip('/')}/api/v1/route", content=_pack(asked),
-                headers={**self._auth, "Content-Type": "application/msgpack", "Accept": "application/json"},
+                headers={**self._auth, "Content-Type": PACKED, "Accept": PACKED},
                 timeout=self._config.limits.route_seconds,
             )  # fmt: skip
         except httpx.HTTPError:
@@ -142,7 +143,7 @@ class Routes:
         if answer.status_code != 200:
             return self._unrouted(_code(answer))
         try:
-            made = msgspec.json.decode(answer.content, type=_Decision)
+            made = msgspec.msgpack.decode(answer.content, type=_Decision)
         except (msgspec.MsgspecError, ValueError):
             return self._unrouted("router-unreadable")
         return self._decided(made)

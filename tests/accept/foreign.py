@@ -77,7 +77,7 @@ def path_sites(own: dict[str, str]) -> Iterator[Site]:
             kind = KINDS.get(at) or NAMED[pattern.removeprefix("api/v1/").split("/")[0]]
             body = {} if page else BODIES.get(name)
             place = f"{name}.{at}"
-            expects = operations.EXPECTS.get(place, 404)
+            expects = operations.EXPECTS.get(f"{method} {place}", operations.EXPECTS.get(place, 404))
             yield Site(place, method, _filled(pattern, at, own), kind, body, page, expects)
 
 

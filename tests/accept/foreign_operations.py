@@ -21,8 +21,11 @@ KINDS = {
 }  # fmt: skip
 """Parameter of a path → what it names."""
 OWN = {"digest": "0" * 64, "session": "own", "model": "ref-64", "epoch": "1"}
-EXPECTS = {"subject.digest": 422, "session-hints.session": 422, "epoch-retire.model": 404}
-"""Place → what is answered where it is not that something is not there: a tenant without subjects has none apart."""
+EXPECTS = {
+    "subject.digest": 422, "session-hints.session": 422, "GET session-hints.session": 200, "epoch-retire.model": 404,
+}  # fmt: skip
+"""Place (with its method where that matters) → what is answered where it is not that something is not there: a tenant
+without subjects has none apart, and of a session nothing was announced."""
 BODIES: dict[str, dict[str, Any]] = {
     "epoch-retire": {"reason": "x"},
     "session-hints": {"event": "end"},
