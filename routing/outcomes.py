@@ -26,18 +26,19 @@ TERMS = Terms.__struct_fields__
 ASK_SECONDS = 2.0
 _TAKE = """
 UPDATE routing_decision SET measured_at = %(at)s, measured = %(terms)s, measured_ms = %(ms)s,
-    hit_tokens = least(%(hit)s, prompt_tokens)
+    hit_tokens = CASE WHEN %(hit)s::int IS NOT NULL THEN least(%(hit)s::int, prompt_tokens) END
 WHERE slot = %(slot)s AND id = %(id)s AND gateway = %(holder)s AND measured_at IS NULL AND origin = 'router'
 RETURNING 1"""
 _KNOWN = "SELECT 1 FROM routing_decision WHERE slot = %s AND id = %s AND gateway = %s AND origin = 'router'"
 
 
 class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What was measured. `ttft_ms`: time to first token; without it the sum of the terms. Terms by their names."""
+    """What was measured. `ttft_ms`: time to first token; without it the sum of the terms. Terms by their names.
+    What was not measured is left out: it is unknown, and not 0."""
 
     ttft_ms: float | None = None
     terms: dict[str, float] = {}
-    hit_tokens: int = 0
+    hit_tokens: int | None = None
 
 
 _json, _packed = msgspec.json.Decoder(Body), msgspec.msgpack.Decoder(Body)
@@ -64,9 +65,10 @@ def outcome_of(body: bytes, kind: bytes, *, now: datetime) -> Outcome:
         raise Refusal("outcome-invalid", "Say ttft_ms or terms.", pointer="/ttft_ms")
     terms = {name: _clamped(value, f"/terms/{name}") for name, value in found.terms.items()}
     ttft = sum(terms.values()) if found.ttft_ms is None else found.ttft_ms
-    if found.hit_tokens < 0:
+    hit = found.hit_tokens
+    if hit is not None and hit < 0:
         raise Refusal("outcome-invalid", "Not below 0.", pointer="/hit_tokens")
-    return Outcome(now, _clamped(ttft, "/ttft_ms"), terms, min(found.hit_tokens, TOKENS_MOST))
+    return Outcome(now, _clamped(ttft, "/ttft_ms"), terms, None if hit is None else min(hit, TOKENS_MOST))
 
 
 def _clamped(value: float, pointer: str) -> float:

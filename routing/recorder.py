@@ -89,7 +89,7 @@ class Outcome(msgspec.Struct, frozen=True):
     at: datetime
     ttft_ms: float
     terms: dict[str, float]
-    hit_tokens: int
+    hit_tokens: int | None
 
 
 class Sent(msgspec.Struct):
@@ -236,7 +236,8 @@ class Recorder:
             return "outcome-known"
         sent.known = True
         self.tallies.outcomes += 1
-        told = msgspec.structs.replace(told, hit_tokens=min(told.hit_tokens, sent.prompt_tokens))
+        if told.hit_tokens is not None:
+            told = msgspec.structs.replace(told, hit_tokens=min(told.hit_tokens, sent.prompt_tokens))
         if self.learn is not None and sent.made is not None and sent.made.trusted:
             self.learn(sent.made, told.ttft_ms)
         far = abs(told.ttft_ms - sent.predicted_ms)

@@ -19,6 +19,7 @@ def test_figures_are_clamped_and_a_sum_stands_for_what_was_not_said():
     assert (found.ttft_ms, found.hit_tokens) == (MS_MOST, 2**20)
     found = outcome_of(b'{"terms": {"prefill": 3, "queue_p": 2.5}}', JSON, now=NOW)
     assert (found.ttft_ms, found.terms) == (5.5, {"prefill": 3.0, "queue_p": 2.5})
+    assert found.hit_tokens is None, "what was not measured is not 0"
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ PLACES = {
     "approval_id": "uuid", "node_id": "uuid", "event_id": "uuid", "job_id": "uuid", "webhook_id": "uuid",
     "plan_id": "uuid", "operation_id": "uuid", "step_id": "uuid", "certificate_id": "uuid", "hold_id": "uuid",
     "pin_id": "uuid", "window_id": "uuid", "digest": "digest", "model": "model", "session": "digest", "epoch": "epoch",
-    "finding_id": "number",
+    "finding_id": "number", "decision_id": "uuid",
 }  # fmt: skip
 """Parameters of paths → the kind of object they name."""
 
