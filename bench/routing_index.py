@@ -130,6 +130,8 @@ def _ratio(name: str, rounds: list[Result], form: str, what: tuple[str, str], le
     ours = [cost(one[form], what[0]) for one in rounds]
     lookup = isinstance(rounds[0][form][what[0]], dict)
     told: dict[str, Any] = {"ours_us" if lookup else "ours_Mops": _shown(ours, operations, lookup)}
+    if lookup:  # a thread remembers where stretches ended: half of the look-ups ask what was asked before
+        told["first_time_us"] = round(statistics.median(one[form][f"{what[0]}_first"][LONG] for one in rounds) * 1e6, 1)
     if "peer" not in rounds[0]:
         return _figure(name, None, "x", f">= {least:g}; not measured: {WHEEL} cannot be had", False, told)
     theirs = [cost(one["peer"], what[1]) for one in rounds]

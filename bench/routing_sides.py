@@ -75,8 +75,8 @@ def wire(index: Index, stream: Stream, kind: type[Listed] | type[Packed]) -> flo
     return spent
 
 
-def look(index: Index, stream: Stream, length: int, most: int = 0) -> tuple[list[float], list[list[int]]]:
-    """Seconds of each look-up, sorted, and the three deepest owners' depths of each chain."""
+def look(index: Index, stream: Stream, length: int, most: int = 0) -> tuple[list[float], list[list[int]], float]:
+    """Seconds of each look-up, sorted; the three deepest owners' depths of each chain; median of those asked first."""
     asked = [c[: 8 * length] + np.arange(1, 1 + length - min(length, len(c) // 8), dtype=np.uint64).tobytes()
              for c in stream.chains]  # fmt: skip
     took = []
@@ -85,7 +85,8 @@ def look(index: Index, stream: Stream, length: int, most: int = 0) -> tuple[list
         index.lookup(0, chain, 0, most)
         took.append(time.perf_counter() - started)
     found = [index.lookup(0, chain) for chain in asked]
-    return sorted(took), [sorted((d for d, owners in runs for _ in owners), reverse=True)[:3] for runs in found]
+    depths = [sorted((d for d, owners in runs for _ in owners), reverse=True)[:3] for runs in found]
+    return sorted(took), depths, sorted(took[: len(asked)])[len(asked) // 2]
 
 
 def main(form: str, path: str, how: str) -> dict[str, Any]:
@@ -107,8 +108,9 @@ def main(form: str, path: str, how: str) -> dict[str, Any]:
     for name, vouched in (("look", True), ("exact", False)):
         index.closed(0, vouched)
         found = {length: look(index, stream, length) for length in LENGTHS}
-        out[name] = {length: took for length, (took, _) in found.items()}
-        out["depths" if vouched else "exact_depths"] = {length: depths for length, (_, depths) in found.items()}
+        out[name] = {length: one[0] for length, one in found.items()}
+        out["depths" if vouched else "exact_depths"] = {length: one[1] for length, one in found.items()}
+        out[f"{name}_first"] = {length: one[2] for length, one in found.items()}
     return out
 
 

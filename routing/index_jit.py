@@ -300,8 +300,9 @@ class PackedIndex:
             meta[of_sets.STEPS] = 0
             of_sets.rehash_sets(self.sets.masks, self._buckets, int(meta[of_sets.HIGH]))
         for space, table in list(self.tables.items()):
-            if len(table) > 64 and 4 * int(table[0, 0]) < len(table):
-                self._resized(space, table, int(int(table[0, 0]) / FILL_NEW) + ROWS_LEAST)
+            rows = int(int(table[0, 0]) / FILL_NEW) + ROWS_LEAST
+            if len(table) > 64 and 4 * int(table[0, 0]) < len(table) and self.size + 16 * (rows + 1) <= self.bytes_max:
+                self._resized(space, table, rows)
         return gone
 
     def sizes(self) -> dict[str, int]:

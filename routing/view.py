@@ -95,19 +95,22 @@ class View:
         if before is not None and (before[3] == "lost") != (state == "lost"):
             for owner, (source, _) in self.owners.items():
                 if source == number:
-                    self.index.hide(owner, state == "lost")
+                    self._hide(owner, state == "lost")
 
     def owner(self, number: int, source: int, tier: str, retired: bool) -> None:
         """The owner is known. A retired one is in no answer from now on, however much it held."""
         if not retired:
             self.owners[number] = (source, tier)
             if self.sources.get(source, ("", "", 0, ""))[3] == "lost":
-                self.index.hide(number, True)
+                self._hide(number, True)
             return
         if self.owners.pop(number, None) is not None:
             self._who.pop(number, None)
-            self.index.hide(number, True)
+            self._hide(number, True)
             self._ghosts.append((number, self._place.pop(number, {})))
+
+    def _hide(self, owner: int, hidden: bool) -> None:
+        self._fitting(lambda: self.index.hide(owner, hidden))
 
     def fence(self, digest: bytes, min_gen: int) -> None:
         """What carries a smaller generation is gone at once and never comes back."""
@@ -188,6 +191,8 @@ class View:
             try:
                 return job()
             except Full:
+                if not self._of_space:
+                    raise
                 self._evict()
 
     def _change(self, number: int, before: dict[int, int]) -> None:
@@ -264,7 +269,8 @@ class View:
         segment = self._segments.get(number)
         if segment is not None and mask:
             self.residency.clear(owner, number)
-            self.index.remove(segment.keyspace, owner, _pick(segment.keys, mask))
+            keyspace, keys = segment.keyspace, _pick(segment.keys, mask)
+            self._fitting(lambda: self.index.remove(keyspace, owner, keys))
 
     def drain(self, limit: int) -> None:
         """Some of what retired owners left in the index is cleared; their bits are free when all of it is."""
