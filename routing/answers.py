@@ -79,6 +79,8 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=False):
     policy_version: int
     why: str
     replicate: dict[str, Any] | None = None
+    grants: list[dict[str, Any]] = []
+    """Tickets for the nodes that the plan fetches from; whoever carries the request passes them on."""
 
 
 def place(candidate: Candidate) -> Place:

@@ -29,6 +29,7 @@ from routing.asks import Wanted, prints, within_vocabulary
 from routing.candidates import Who
 from routing.codes import Refusal
 from routing.foreign import Hindsight, Told
+from routing.hint_watch import Watcher
 from routing.holders import Found, Holders
 from routing.namespaces import Place, keys_of
 from routing.recorder import Recorded, Recorder
@@ -59,8 +60,11 @@ class Asked(NamedTuple):
 class Router:
     """The deciding part of one router process."""
 
-    def __init__(self, standing: Standing, replica: Replica, recorder: Recorder) -> None:
-        self.standing, self.replica, self.recorder = standing, replica, recorder
+    def __init__(
+        self, standing: Standing, replica: Replica, recorder: Recorder, watcher: Watcher | None = None
+    ) -> None:
+        """`watcher` looks whether what tenants announced comes; None: nobody does."""
+        self.standing, self.replica, self.recorder, self.watcher = standing, replica, recorder, watcher
         self.memory = Memory()
         recorder.learn = self.memory.learn
         self.router_ms: float | None = None
@@ -96,6 +100,10 @@ class Router:
         ask = self._ask(wanted, place, prompt, blocks, fingerprints, decision, hot)
         choice = decide(ask, fleet, held)
         self.turn += 1
+        if self.watcher is not None:
+            self.watcher.saw(
+                tenant=place.tenant_id, session=wanted.session, namespace=place.digest, prints=fingerprints
+            )
         recorded = Recorded(
             id=decision, at=datetime.now(UTC), tenant_id=place.tenant_id, model=place.model, namespace=place.digest,
             generation=place.generation, holder=asked.holder, ask=ask, candidates=candidates, held=held,

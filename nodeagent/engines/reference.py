@@ -5,7 +5,6 @@ key, so every block that is read can be checked against what it must be. Prefill
 emulated. Called by `server` (requests) and `agent` (tick), both in the pool's one worker thread.
 """
 
-import hashlib
 import hmac
 from collections import OrderedDict
 from typing import Any
@@ -16,6 +15,7 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from kvcore.events import Use
 from kvcore.keys import KEY_BYTES, chain_keys
+from kvcore.made_tokens import hash_tokens
 from nodeagent.budget import STALE
 from nodeagent.config import VERSION
 from nodeagent.engines.base import Request, Result
@@ -33,16 +33,6 @@ CHAINS_KEPT = 4096
 HELD_SHARE = 0.5
 """Share of the hottest tier that one request may hold while it runs."""
 _Chain = tuple[bytes, int, bytes, int, int, int]
-
-
-def hash_tokens(hash_id: int, count: int, seed: int) -> bytes:
-    """`count` token ids (u32 little-endian) that a hash id of a trace stands for; the same everywhere."""
-    head, key = hash_id.to_bytes(8, "little", signed=True), seed.to_bytes(8, "little", signed=True)
-    blocks = [
-        hashlib.blake2b(head + i.to_bytes(4, "little"), key=key, person=b"kvc-tokens").digest()
-        for i in range((4 * count + 63) // 64)
-    ]
-    return b"".join(blocks)[: 4 * count]
 
 
 def describe() -> dict[str, Any]:

@@ -183,20 +183,24 @@ class Computer:
 
         await self.worker(free)
 
-    async def begin(self, prompt: Prompt, held: list[Copy], hits: int, tiers: dict[str, int]) -> bool:
-        """The decode began, if the generation is leased still; what is held is let go when it ends."""
-        return bool(await self.worker(self._begin, prompt, held, hits, tiers))
+    async def begin(self, prompt: Prompt, held: list[Copy], hits: int, tiers: dict[str, int]) -> float:
+        """The decode began, and what is held is let go when it ends; answers the milliseconds that hits have saved.
 
-    def _begin(self, prompt: Prompt, held: list[Copy], hits: int, tiers: dict[str, int]) -> bool:
+        Raises:
+            Refused: lease-over: the generation is not this node's any more.
+        """
+        return float(await self.worker(self._begin, prompt, held, hits, tiers))
+
+    def _begin(self, prompt: Prompt, held: list[Copy], hits: int, tiers: dict[str, int]) -> float:
         engine, request = self.engine, prompt.request
         with self.pool.lock:
             if prompt.space.fenced or engine.ring.fenced(prompt.lease.ns, prompt.lease.gen):
-                return False
+                raise Refused("lease-over")
             told = {name: tokens for name, tokens in tiers.items() if name in TIERS}
-            engine.account(request, prompt.space, prompt.chain, hits, told)
+            saved = engine.account(request, prompt.space, prompt.chain, hits, told).saved_ms
             engine.decoding.begin(request, prompt.lease, prompt.space, prompt.chain, held, time.time())
             self.pool.teller.flush()
-        return True
+        return saved
 
     def flush(self, ns: bytes, session: str) -> bool:
         """What requests of the session hold back of their output is committed; whether there was anything."""

@@ -253,15 +253,15 @@ class Road:
         trip.say("done", outcome=trip.outcome())
 
     async def _decoding(self, trip: Trip, first: "asyncio.Future[None]") -> None:
-        prompt, request = trip.prompt, trip.order.request
+        request = trip.order.request
         pace = self._tpot_ms * self._scale
         try:
             await self.faults.strike("queue_d")
             async with self._decodes.turn(pace * max(request.output_length, 1)):
                 trip.step("turn")
                 began = time.perf_counter()
-                if not await self.computer.begin(prompt, trip.held, trip.hit_blocks, dict(trip.tiers)):
-                    raise Refused("lease-over")
+                tiers = dict(trip.tiers)
+                trip.saved_ms = await self.computer.begin(trip.prompt, trip.held, trip.hit_blocks, tiers)
                 await self.faults.strike("first_decode")
                 await asyncio.sleep(max(0.0, pace / 1000.0 - (time.perf_counter() - began)))
                 trip.step("first")

@@ -25,6 +25,7 @@ class Trip:
         self.held: list[Copy] = []
         self.hit_blocks = self.computed_tokens = self.joined_blocks = self.fetched_blocks = 0
         self.tiers: Counter[str] = Counter()
+        self.saved_ms = 0.0
         self.here = 0
         """Leading blocks that are here or were computed here for this request."""
         self.asked = self.lost = False
@@ -57,7 +58,8 @@ class Trip:
             "ttft_ms": round(self.marks.ttft_ms, 4), "terms": self.marks.terms(), "prompt_tokens": request.input_length,
             "hit_tokens": hit, "computed_tokens": self.computed_tokens, "tiers": dict(self.tiers),
             "joined_tokens": self.joined_blocks * size, "fetched_blocks": self.fetched_blocks,
-            "fell_back": self.fell_back, "floor_tokens": self.floor * size, "emulated": True,
+            "fell_back": self.fell_back, "saved_ms": round(self.saved_ms, 3), "floor_tokens": self.floor * size,
+            "emulated": True,
         }  # fmt: skip
 
 

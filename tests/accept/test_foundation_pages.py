@@ -28,7 +28,8 @@ def moving(console: Console) -> Console:
     """Four agents, a minute of a trace behind them and more of it coming; the heat map has a whole column."""
     road.fleet(console)
     path, _ = road.trace(console, 400)
-    console.background("replay", "replay", str(path), "--limit", "400", "--speed", "1", "--model", "ref-64", "--loop")
+    options = ("--limit", "400", "--speed", "1", "--model", "ref-64", "--no-router", "--loop")
+    console.background("replay", "replay", str(path), *options)
     query = "SELECT count(*) FROM catalog_heatcolumn WHERE layer = 0 AND families > 0"
     until(lambda: rows(console, query)[0][0] >= 2, 90, "two columns of the heat map")
     return console

@@ -70,8 +70,8 @@ def test_replaying_the_first_2000_requests_the_catalog_equals_the_inventories(co
     path, which = trace(console, count)
     start = time.monotonic()
     console.manage(
-        "replay", str(path), "--limit", str(count), "--speed", "max", "--model", "ref-64", "--concurrency", "16",
-        timeout=1000,
+        "replay", str(path), "--limit", str(count), "--speed", "max", "--model", "ref-64", "--no-router",
+        "--concurrency", "16", timeout=1000,
     )  # fmt: skip
     took = time.monotonic() - start
     until(lambda: quiet(console), 30, "every frame acknowledged")
@@ -146,6 +146,7 @@ def _drive(console: Console, path: Path, stop: threading.Event) -> None:
         "30",
         "--model",
         "ref-64",
+        "--no-router",
         "--loop",
     ]
     process = subprocess.Popen(
@@ -218,7 +219,7 @@ def test_inventories_are_compared_per_owner(console: Console) -> None:
     fleet(console, names=NODES[:1])
     made = console.state / "small.jsonl"
     console.manage("make_trace", str(made), "--seconds", "30", "--repository-ids", "1")
-    console.manage("replay", str(made), "--limit", "3", "--speed", "max", "--model", "ref-64")
+    console.manage("replay", str(made), "--limit", "3", "--speed", "max", "--model", "ref-64", "--no-router")
     until(lambda: quiet(console), 20, "every frame acknowledged")
     until(lambda: inventories(console), 20, "the node holds something")
     equal_within(console, 5)

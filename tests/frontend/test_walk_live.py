@@ -44,7 +44,8 @@ def watched(console, chromium):
 def replay(console, count: int) -> None:
     """The first requests of the trace have been made."""
     trace = str(console.state / "trace.jsonl")
-    console.manage("replay", trace, "--speed", "max", "--limit", str(count), "--model", "ref-64", timeout=120)
+    options = ("--speed", "max", "--limit", str(count), "--model", "ref-64", "--no-router")
+    console.manage("replay", trace, *options, timeout=120)
 
 
 def blocks(page) -> int:

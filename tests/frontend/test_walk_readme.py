@@ -35,7 +35,7 @@ def typed(line: str, env: dict[str, str], here: Path) -> str:
 def fleet(shared_console):
     """A console with one node, as `make up` makes four; of both tests."""
     console = shared_console
-    console.start("signer", "web", "ingest", "worker", "beat")
+    console.start("signer", "web", "ingest", "worker", "beat", "router")
     console.seed()
     console.node("readme-1", profile="ref-1k")
     deadline = time.monotonic() + 60
