@@ -182,6 +182,7 @@ PROBLEMS: dict[str, Problem] = {
     "node-draining": Problem(_("The node is being drained"), REQUEST, NONE),
     "all-pinned": Problem(_("All that is meant is pinned where it lies"), REQUEST, CHANGED),
     "pins-too-many": Problem(_("The tenant has as many pins as it may have"), REQUEST, CHANGED),
+    "hints-too-many": Problem(_("The tenant has announced too much within a minute"), REQUEST, LATER),
     "hold-over": Problem(_("The hold is not in a state that allows this"), REQUEST, NONE),
     # requests and commands to agents
     "lease-over": Problem(_("The node has no keys for this namespace now"), REQUEST, LATER),
