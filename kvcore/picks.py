@@ -70,20 +70,21 @@ def _chance(seed: int, what: str) -> float:
 
 
 def _linear(ask: Ask, fleet: Fleet, runs: Runs) -> Order:
-    """Dynamo: blocks to prefill, less the credit of what is cached by its tier, and blocks that decode."""
+    """Dynamo: blocks to prefill, less the credit of what is cached by its tier, and blocks that decode.
+
+    Of the request's own blocks those decode anew that are not cached there, as in the document's example.
+    """
     p = fleet.policy.params
     weight = {"hbm": 1.0, "ssd": p["disk_cache_hit_weight"], "remote": p["shared_cache_multiplier"]}
     out = []
     for row in fleet.rows:
         c = fleet.candidates[row.at]
         active, decode, unknowns = _load_blocks(ask, c, row)
-        credit = sum(
-            blocks * (p["host_cache_hit_weight"] if tier in _HOST else weight.get(tier, 0.0))
-            for blocks, tier in matched(runs.get(row.at, ()), ask.blocks)
-        )
+        found = matched(runs.get(row.at, ()), ask.blocks)
+        credit = sum(n * (p["host_cache_hit_weight"] if tier in _HOST else weight.get(tier, 0.0)) for n, tier in found)
         credit *= p["overlap_score_credit"] * (1.0 - p["credit_decay"])
         prefill = p["prefill_load_scale"] * max(active + ask.blocks - credit, 0.0)
-        decode += ask.blocks + p["decode_active_request_weight"] * (c.running or 0)
+        decode += ask.blocks - sum(n for n, _ in found) + p["decode_active_request_weight"] * (c.running or 0)
         cost = prefill * (decode + 1.0) if p["product"] else prefill + decode
         out.append(Ranked(cost, row, unknowns))
     order = _sorted(ask, out)
