@@ -49,7 +49,7 @@ def answer(found: Found) -> dict[str, Any]:
 
     return {
         "runs": [{"depth": depth, "owners": [owner(w) for w in run]} for depth, run in found.runs],
-        "index": {"seq": found.seq, "age_ms": found.age_ms, "mode": found.mode},
+        "index": {"seq": found.seq, "age_ms": found.age_ms, "mode": found.mode, "form": found.form},
     }
 
 
@@ -75,6 +75,7 @@ class IndexOut(serializers.Serializer[Any]):
     seq = serializers.IntegerField()
     age_ms = serializers.IntegerField(allow_null=True)
     mode = serializers.CharField()
+    form = serializers.CharField(help_text="packed | dict (no numba, or a process that does without); empty: none yet")
 
 
 class LookupOut(serializers.Serializer[Any]):

@@ -60,6 +60,7 @@ def test_runs_name_node_source_rank_and_tier(stand):
     owner = {"node": "00000000-0000-0000-0000-000000000007", "source": "ref", "dp_rank": 0, "tier": "hbm"}
     assert answer.json()["runs"] == [{"depth": 2, "owners": [owner]}]
     assert answer.json()["index"]["mode"] == "live"
+    assert answer.json()["index"]["form"] == "dict"
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
