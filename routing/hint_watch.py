@@ -4,20 +4,23 @@ A router has the open announcements in memory, notes the sessions and prefixes t
 batches. Trust counts what was announced once, however often it was said. Called by the router and by tasks.
 """
 
+import hashlib
 import threading
 from collections import defaultdict
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import psycopg
 from django.db import connections, transaction
 
+from kvconsole.infra import sql
 from kvconsole.infra.access import FLEET_PLANE
 from kvconsole.infra.sql import named
 
 PRINT_BYTES = 8
-LOAD_SECONDS = 1.0
+TELL_SECONDS = 0.5
 SILENT = timedelta(seconds=30)
 """A router that told nothing for so long does not watch."""
 LAG = timedelta(seconds=5)
@@ -28,35 +31,61 @@ MOST, KEPT = 50_000, timedelta(days=7)
 class Watcher:
     """The open announcements, as one router sees them. `saw` costs a look-up or two; the rest is for a thread."""
 
-    def __init__(self, router: str, *, since: datetime) -> None:
-        self.router, self.since = router, since
-        self._lock = threading.Lock()
+    def __init__(
+        self, router: str, *, role: str = "router", clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self.router, self.role, self._clock = router, role, clock
+        self.since = clock()
+        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._thread: threading.Thread | None = None
         self._sessions: dict[tuple[UUID, bytes], list[UUID]] = {}
         self._prefixes: dict[bytes, dict[int, dict[bytes, list[UUID]]]] = {}
         self._came: dict[UUID, datetime] = {}
-        self.loaded: datetime | None = None
 
-    def saw(self, *, tenant: UUID, session: bytes, namespace: bytes, prints: bytes, now: datetime) -> None:
-        """A request was routed.
+    def saw(self, *, tenant: UUID, session: str, namespace: bytes, prints: bytes) -> None:
+        """A request was routed now.
 
         Args:
             tenant: whose.
-            session: SHA-256 of the session's name, b"" = it has none.
+            session: as it names it, "" = none.
             namespace: digest.
             prints: the first 8 bytes of each block key of the prompt.
-            now: when.
         """
-        found = self._sessions.get((tenant, session), []) if session else []
-        depths = self._prefixes.get(namespace)
-        if depths:
-            for depth, heads in depths.items():
-                at = depth * PRINT_BYTES
-                if at <= len(prints):
-                    found = found + heads.get(prints[at - PRINT_BYTES : at], [])
+        found: list[UUID] = []
+        if session and self._sessions:
+            found = self._sessions.get((tenant, hashlib.sha256(session.encode()).digest()), [])
+        for depth, heads in self._prefixes.get(namespace, {}).items():
+            at = depth * PRINT_BYTES
+            if at <= len(prints):
+                found = found + heads.get(prints[at - PRINT_BYTES : at], [])
         if found:
+            now = self._clock()
             with self._lock:
                 for one in found:
                     self._came.setdefault(one, now)
+
+    # ---------------------------------------------------------------- the thread
+    def start(self) -> None:
+        """The thread runs."""
+        self._thread = threading.Thread(target=self._run, name="routing-watcher", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """What came is told, if PostgreSQL takes it now."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(5)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                with sql.connect(self.role) as cx:
+                    while not self._stop.wait(TELL_SECONDS):
+                        self.write(cx, self._clock())
+                    self.write(cx, self._clock())
+            except (psycopg.Error, OSError):
+                self.since = self._clock()  # what was announced meanwhile was not known here
+                self._stop.wait(TELL_SECONDS)
 
     def write(self, cx: psycopg.Connection[Any], now: datetime) -> None:
         """What came is told, and what is announced since is known.
@@ -67,9 +96,11 @@ class Watcher:
         """
         queries = named("routing", "hints.sql")
         with self._lock:
-            came, self._came = self._came, {}
+            came = dict(self._came)
         if came:
             cx.execute(queries["announcements_came"], (list(came), list(came.values())))
+            with self._lock:
+                self._came = {one: at for one, at in self._came.items() if one not in came}
         sessions: dict[tuple[UUID, bytes], list[UUID]] = defaultdict(list)
         prefixes: dict[bytes, dict[int, dict[bytes, list[UUID]]]] = {}
         rows = cx.execute(queries["announcements_open"], (now, MOST)).fetchall()
@@ -79,7 +110,7 @@ class Watcher:
             else:
                 heads = prefixes.setdefault(bytes(namespace), {}).setdefault(blocks, {})
                 heads.setdefault(bytes(about), []).append(one)
-        self._sessions, self._prefixes, self.loaded = dict(sessions), prefixes, now
+        self._sessions, self._prefixes = dict(sessions), prefixes
         if len(rows) == MOST:
             self.since = now  # it did not see all of them
         cx.execute(queries["watch_tell"], (self.router, self.since, now))

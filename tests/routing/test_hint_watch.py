@@ -1,6 +1,7 @@
 """What was announced came if a router saw it in time; what nobody watched all the time is neither right nor wrong."""
 
 import hashlib
+import time
 import uuid
 from datetime import UTC, datetime, timedelta
 
@@ -27,8 +28,17 @@ def announced(kind="tool", *, about=None, blocks=0, said=-10.0, lasts=36.0, tena
     ).id  # fmt: skip
 
 
+class Clock:
+    now = NOW
+
+    def __call__(self):
+        return self.now
+
+
 def watcher(router="r1", since=-600.0):
-    return Watcher(router, since=NOW + timedelta(seconds=since))
+    clock = Clock()
+    clock.now = NOW + timedelta(seconds=since)
+    return Watcher(router, clock=clock)
 
 
 def tell(one, at=0.0):
@@ -44,8 +54,9 @@ def state(one):
     return Announcement.objects.get(id=one).state
 
 
-def see(one, *, tenant=TENANT, session=SESSION, namespace=SPACE, prints=b"", at=1.0):
-    one.saw(tenant=tenant, session=session, namespace=namespace, prints=prints, now=NOW + timedelta(seconds=at))
+def see(one, *, tenant=TENANT, session="s1", namespace=SPACE, prints=b"", at=1.0):
+    one._clock.now = NOW + timedelta(seconds=at)
+    one.saw(tenant=tenant, session=session, namespace=namespace, prints=prints)
 
 
 def test_a_session_that_comes_back_in_time_came():
@@ -63,7 +74,7 @@ def test_what_did_not_come_while_a_router_watched_was_missed():
     one, router = announced(), watcher()
     tell(router)
     see(router, tenant=OTHER)
-    see(router, session=hashlib.sha256(b"s2").digest())
+    see(router, session="s2")
     assert judged(20) == {}, "it may still come"
     tell(router, 30)
     assert judged(32) == {"missed": 1}
@@ -113,8 +124,8 @@ def test_a_prefix_came_if_a_prompt_begins_with_it():
     foreign = announced("prefix", about=last, blocks=4, namespace=b"x" * 32)
     router = watcher()
     tell(router)
-    see(router, session=b"", prints=PRINTS[:24])
-    see(router, session=b"", prints=PRINTS)
+    see(router, session="", prints=PRINTS[:24])
+    see(router, session="", prints=PRINTS)
     tell(router, 2)
     tell(router, 30)
     judged(32)
@@ -150,3 +161,30 @@ def test_a_router_that_cannot_hold_all_of_them_does_not_watch(monkeypatch):
     router = watcher()
     tell(router)
     assert router.since == NOW
+
+
+def test_its_thread_tells_and_begins_to_watch_anew_after_postgresql_was_away(monkeypatch):
+    monkeypatch.setattr("routing.hint_watch.TELL_SECONDS", 0.05)
+    now = datetime.now(UTC)
+    one = announced(said=-1.0)
+    router = Watcher("r1")
+    began, failures = router.since, []
+    real = sql.connect
+
+    def away(role):
+        if len(failures) < 2:
+            failures.append(role)
+            raise OSError("away")
+        return real(role)
+
+    monkeypatch.setattr("routing.hint_watch.sql.connect", away)
+    router.start()
+    try:
+        deadline = time.monotonic() + 20
+        while not Watch.objects.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        router.saw(tenant=TENANT, session="s1", namespace=SPACE, prints=b"")
+    finally:
+        router.close()
+    assert Watch.objects.get().since > began
+    assert Announcement.objects.get(id=one).came_at >= now

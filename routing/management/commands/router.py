@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand
 from kvconsole.infra import arguments
 from kvconsole.infra.heads import Heads
 from routing.deciding import Router
+from routing.hint_watch import Watcher
 from routing.hot import Hot
 from routing.recorder import Recorder
 from routing.replica import Replica
@@ -67,14 +68,15 @@ def application(role: str = "router") -> Hot:
             loop[0].call_soon_threadsafe(act)
 
     standing, replica = Standing(hand_over), Replica(role=role)
-    recorder = Recorder(replica.name, role=role)
-    router = Router(standing, replica, recorder)
+    recorder, watcher = Recorder(replica.name, role=role), Watcher(replica.name, role=role)
+    router = Router(standing, replica, recorder, watcher)
 
     def begin() -> None:
         loop.append(asyncio.get_running_loop())
         replica.start()
         standing.start()
         recorder.start()
+        watcher.start()
         router.tick(loop[0])
         gc.collect()
         gc.freeze()
@@ -84,5 +86,6 @@ def application(role: str = "router") -> Hot:
         standing.close()
         replica.close()
         recorder.close()
+        watcher.close()
 
     return Hot(router, begin=begin, end=end)
