@@ -11,6 +11,7 @@ from django.urls import URLPattern, URLResolver, get_resolver, resolve
 
 from kvconsole.infra import access
 from tests.accept import foreign_operations as operations
+from tests.accept import foreign_routing as routed
 from tests.accept.fleet import rows
 from tests.accept.tenancy import clone, planting
 from tests.running import Console
@@ -20,10 +21,10 @@ OTHER = "borealis-bank"
 KINDS = {
     "slug": "tenant", "person_id": "person", "token_id": "token", "group_id": "group", "approval_id": "approval",
     "node_id": "node", "event_id": "event", "job_id": "job", "webhook_id": "webhook", "finding_id": "finding",
-    **operations.KINDS,
+    **operations.KINDS, **routed.KINDS,
 }  # fmt: skip
 """Parameter of a path → what it names."""
-NAMED = {"models": "model", "nodes": "node name"}
+NAMED = {"models": "model", "nodes": "node name", **routed.NAMED}
 """First word of a route → what its parameter `name` names."""
 NOBODYS = frozenset({"code", "number", "provider_id", "pk", "token", "epoch"})
 """Parameters that name nothing of a tenant: problems, logs that ended, log-in providers, one's own factors, a link's
@@ -43,6 +44,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "webhook": {"name": "x"},
     "audit-finding-acknowledge": {"note": "x"},
     **operations.BODIES,
+    **routed.BODIES,
 }
 """Route → a body that is not at fault."""
 
@@ -129,7 +131,16 @@ def other_sites(own: dict[str, str]) -> Iterator[Site]:
     yield Site("people of a tenant", "GET", f"{at}/people?tenant=<asked>", "tenant")
     yield Site("watermarks of a node", "GET", f"{at}/watermarks?node=<asked>&tier=hbm", "node name")
     yield from operations.sites(Site, OWN)
-    for path in ("adapters", "models", "share-groups", "people", f"tenants/{OWN}/tokens", *operations.PATHS):
+    yield from routed.sites(Site)
+    for path in (
+        "adapters",
+        "models",
+        "share-groups",
+        "people",
+        f"tenants/{OWN}/tokens",
+        *operations.PATHS,
+        *routed.PATHS,
+    ):
         yield Site(f"cursor of {path}", "GET", f"{at}/{path}?cursor=<asked>", "cursor", expects=400)
 
 
@@ -266,4 +277,5 @@ def plant(console: Console, count: int) -> dict[str, list[str]]:
             "node": "SELECT id::text FROM catalog_node WHERE name LIKE 'n-%%'",
             "node name": "SELECT name FROM catalog_node WHERE name LIKE 'n-%%'",
             **operations.plant(cx, count, ids[OTHER]),
+            **routed.plant(cx, count, ids[OTHER]),
         }.items()}  # fmt: skip
