@@ -30,6 +30,11 @@ from tenants.selectors import namespaces_by_digest
 ROUTER = "the router"
 ROUTES_MOST = 4
 """How often one request is decided before it counts as failed."""
+ENDS = {
+    "router": "arrived", "queue_p": "admitted", "cache_load": "loaded", "prefill": "computed",
+    "transfer": "committed", "queue_d": "turn", "first_decode": "first",
+}  # fmt: skip
+"""The event of a node that ends each term."""
 PACKED = {"Content-Type": "application/msgpack"}
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -177,7 +182,7 @@ class RoutedFleet(ReferenceFleet):
             refused = at.get("refused", (0.0, {}))[1].get("code", "")
             raise NodeUnreachable(f"{decode.name}: {meaning(refused) if refused else 'its answer ended early'}")
         outcome = at["done"][1]["outcome"]
-        terms = {"router": (at["arrived"][0] - began) * 1000.0, **outcome["terms"]}
+        terms = _terms({name: when for name, (when, _) in at.items()}, began)
         body = {
             "ttft_ms": (at["first"][0] - began) * 1000.0, "terms": terms, "hit_tokens": outcome.get("hit_tokens", 0)
         }  # fmt: skip
@@ -212,6 +217,16 @@ class RoutedFleet(ReferenceFleet):
             node_ticket(node=node, namespace=place, now=datetime.now(UTC)), builtin_types=(bytes,)
         )
         return made
+
+
+def _terms(at: dict[str, float], began: float) -> dict[str, float]:
+    """Milliseconds of each term by this process's clock: each lasts from the event that ended the one before it."""
+    out, last = {}, began
+    for term, event in ENDS.items():
+        when = max(at.get(event, last), last)
+        out[term] = (when - last) * 1000.0
+        last = when
+    return out
 
 
 def _code(answer: httpx.Response) -> str:
