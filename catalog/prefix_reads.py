@@ -120,7 +120,8 @@ class _Head(msgspec.Struct):
 def _places(rows: list[tuple[Any, ...]]) -> dict[tuple[int, int], _Head]:
     found: dict[tuple[int, int], _Head] = defaultdict(_Head)
     query = named("catalog", "prefixes.sql")["heads"]
-    pairs = [[r[3] for r in rows], [r[4] for r in rows]]
+    wanted = sorted({(r[3], r[4]) for r in rows})
+    pairs = [[keyspace for keyspace, _ in wanted], [family for _, family in wanted]]
     for keyspace, family, blocks, node, tier, n, held in fetch(query, pairs, using=FLEET_PLANE) if rows else ():
         head = found[keyspace, family]
         head.blocks = blocks

@@ -234,10 +234,10 @@ def compared(rows: Sequence[Compared], requests: int) -> SafeString:
         return fill(
             _("<b>There is nothing to compare yet.</b> Policies are compared over requests that were recorded.")
         )
-    known = [(row.predicted_ms, row.policy) for row in rows if row.predicted_ms is not None]
+    known = [(row.predicted_ms, POLICIES.get(row.kind, row.kind)) for row in rows if row.predicted_ms is not None]
     text = ngettext(
-        "<b>{policy} picks the shortest way</b> for {n} request: {ms} on the mean, against {longest} of {other}.",
-        "<b>{policy} picks the shortest way</b> for {n} requests: {ms} on the mean, against {longest} of {other}.",
+        "<b>“{policy}” picks the shortest way</b> for {n} request: {ms} on the mean, against {longest} of “{other}”.",
+        "<b>“{policy}” picks the shortest way</b> for {n} requests: {ms} on the mean, against {longest} of “{other}”.",
         requests,
     )
     (shortest, policy), (longest, other) = known[0], known[-1]

@@ -25,6 +25,8 @@ GATES: dict[str, Text] = {
     "quota": pgettext_lazy("gate", "quota"),
     "watermark": pgettext_lazy("gate", "watermark"),
     "unknown-candidate": pgettext_lazy("gate", "not known here"),
+    "role": pgettext_lazy("gate", "only decodes"),
+    "no-decode": pgettext_lazy("gate", "nobody left to decode"),
 }
 """In the order in which they are asked. The first that fails is named."""
 POLICIES: dict[str, Text] = {

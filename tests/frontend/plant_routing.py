@@ -140,3 +140,23 @@ def loads(dsn: str) -> None:
                 " FROM catalog_source s JOIN catalog_node n ON n.id = s.node_id WHERE n.name = %s",
                 (now, Jsonb(body), name),
             )
+
+
+def prefixes(dsn: str) -> None:
+    """First runs of four families of the planted map: on one node, on two, on three, and with a hole in the first."""
+    now = datetime.now(UTC)
+    places = {0: (10, 22), 1: (12,), 2: (10, 20, 43), 3: (23,)}
+    with psycopg.connect(dsn, autocommit=True) as cx:
+        tenant = cx.execute("SELECT tenant_id FROM catalog_keyspace WHERE id = 1").fetchone()[0]
+        for family, owners in places.items():
+            cx.execute(
+                "INSERT INTO catalog_segment (id, head, family, keyspace, tenant_id, keys)"
+                " VALUES (%s, %s, %s, 1, %s, %s)",
+                (family, family, family, tenant, bytes(16 * 64)),
+            )
+            for owner in owners:
+                held = (2**64 - 2).to_bytes(8, "little") if family == 3 else None
+                cx.execute(
+                    "INSERT INTO catalog_placement (seg, born, owner, keyspace, tenant_id, n, held)"
+                    " VALUES (%s, %s, %s, 1, %s, 64, %s)", (family, now, owner, tenant, held),
+                )  # fmt: skip
