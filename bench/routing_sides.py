@@ -3,6 +3,7 @@
 FORM is `packed` or `dict`; `wire` feeds msgpack instead of what is decoded: as lists of hashes and as packed bytes.
 """
 
+import array
 import gc
 import json
 import pathlib
@@ -69,7 +70,7 @@ def wire(index: Index, stream: Stream, kind: type[Listed] | type[Packed]) -> flo
         for body in bodies:
             event = decoder.decode(body)
             hashes = event.hashes
-            keys = hashes if isinstance(hashes, bytes) else np.array(hashes, np.uint64).tobytes()
+            keys = hashes if isinstance(hashes, bytes) else array.array("Q", hashes).tobytes()
             (index.add if event.add else index.remove)(0, event.owner, keys)
         spent += time.process_time() - started
     return spent

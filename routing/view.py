@@ -62,6 +62,8 @@ class View:
     _who: dict[int, Who] = field(default_factory=dict)
     _of_space: dict[int, set[int]] = field(default_factory=dict)
     _place: dict[int, dict[int, int]] = field(default_factory=dict)
+    _gone: set[int] = field(default_factory=set)
+    """Segments that were dropped and may still be in placements."""
     _ghosts: deque[tuple[int, dict[int, int]]] = field(default_factory=deque)
 
     # ---------------------------------------------------------------- look-ups
@@ -128,6 +130,14 @@ class View:
         for number in self._of_space.pop(keyspace, ()):
             if (segment := self.residency.bury(number)) is not None:
                 self.keys -= len(segment.keys) // FINGERPRINT
+                self._gone.add(number)
+
+    def _purge(self) -> None:
+        """No placement is kept of what was dropped; costs as much as the smaller of both, owner by owner."""
+        gone, self._gone = self._gone, set()
+        for mine in self._place.values() if gone else ():
+            for number in gone.intersection(mine) if len(gone) < len(mine) else [n for n in mine if n in gone]:
+                del mine[number]
 
     # ---------------------------------------------------------------- facts
     @property
@@ -150,7 +160,7 @@ class View:
             if state in UNROUTABLE:
                 mask &= ~part
         mine = self._place.setdefault(owner, {})
-        if mask:
+        if mask and segment in self._segments:
             mine[segment] = mask
         else:
             mine.pop(segment, None)
@@ -274,6 +284,7 @@ class View:
 
     def drain(self, limit: int) -> None:
         """Some of what retired owners left in the index is cleared; their bits are free when all of it is."""
+        self._purge()
         while self._ghosts and limit > 0:
             owner, held = self._ghosts[0]
             while held and limit > 0:
@@ -297,6 +308,8 @@ class View:
         self.shed()
 
     def _fill(self, keyspace: int, holders: dict[int, list[tuple[int, int]]]) -> Iterator[None]:
+        if keyspace not in self._of_space:  # evicted while others were filled
+            return
         room = sum(len(self._segments[n].keys) for n in self._of_space[keyspace] if n in holders) // FINGERPRINT
         self._fitting(lambda: self.index.reserve(keyspace, room if keyspace in self._of_space else 0))
         parts, lengths, whose, size = [], list[int](), list[tuple[int, ...]](), 0
@@ -348,6 +361,7 @@ class View:
         victim = min(self._of_space, key=lambda k: self.used.get(k, 0.0))
         self.evicted.add(victim)
         self.drop(victim)
+        self._purge()
         self.index.collect()
         self.index.bytes_max = max(0, self.bytes_max - self._own())
 

@@ -183,7 +183,7 @@ def test_the_cap_in_bytes_evicts_what_was_asked_for_longest_ago_while_following_
         made.owner(1, 1, "hbm", False)
         for keyspace in range(1, 60):
             made.keyspace(keyspace, bytes([keyspace]) * 32, 3, 0)
-            made.used[keyspace] = 1.0 if keyspace == 1 else 0.0
+            made.used[keyspace] = 100.0 - keyspace
             made.segment(keyspace, keyspace, catalog_keys(*range(keyspace * 1000, keyspace * 1000 + 200)), -2, -1)
             made.placement(1, keyspace, *pack(2**200 - 1), None)
             made.shed()
@@ -201,3 +201,16 @@ def test_the_cap_in_bytes_evicts_what_was_asked_for_longest_ago_while_following_
         list(again.fill())
         assert again.size() <= 100_000
         assert again.index.lookup(1, chain(*range(1000, 1200))) == [(200, [1])]
+
+
+def test_what_is_dropped_leaves_nothing_behind_and_takes_nothing_more():
+    made = view()
+    for segment in range(5):
+        made.segment(segment, 1, catalog_keys(*range(10 * segment, 10 * segment + 10)))
+        made.placement(1, segment, *pack(2**10 - 1), None)
+    held = made.size()
+    made.fence(b"d" * 32, 4)
+    made.apply(Facts(places=[(1, 2, *pack(0b11), None), (1, 77, *pack(0b1), None)]))
+    assert made._place == {1: {}}
+    assert made.size() < held - 5 * 170
+    assert made.residency.segments == made.residency.below == {}
