@@ -145,9 +145,9 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
 
 def usable_blocks(chain: Chain, gone: Collection[str]) -> int:
     """Leading blocks that somebody still holds."""
-    out = 0
+    out, away = 0, frozenset(gone)
     for count, nodes in chain.runs:
-        if nodes <= set(gone) or not nodes:
+        if nodes <= away:  # also where nobody holds them
             break
         out += count
     return out
