@@ -4,6 +4,7 @@ Decisions, hits and outcomes are real; only the engine's arithmetic is emulated.
 left out of the next question; a session that is sent to another node is moved there first. Called by the replay.
 """
 
+import asyncio
 import contextlib
 import time
 import uuid
@@ -35,6 +36,8 @@ ENDS = {
     "transfer": "committed", "queue_d": "turn", "first_decode": "first",
 }  # fmt: skip
 """The event of a node that ends each term."""
+KNOWN_SECONDS = 15.0
+"""For so long after its start a replay waits where the router knows of no node yet."""
 PACKED = {"Content-Type": "application/msgpack"}
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -57,7 +60,7 @@ class RoutedFleet(ReferenceFleet):
             token: a gateway's token that is good now.
         """
         super().__init__(tenant=tenant, model=model, only=only, client=client)
-        self._router, self._token = router.rstrip("/"), token
+        self._router, self._token, self._since = router.rstrip("/"), token, time.monotonic()
         self._chains: dict[tuple[str, str], MadeChains] = {}
         self._sessions: dict[str, tuple[str, int]] = {}
         """Where each session was last, and how often it has moved."""
@@ -96,7 +99,12 @@ class RoutedFleet(ReferenceFleet):
             body["candidates"] = sorted((self.only or self._nodes.keys()) - set(refused))
         headers = PACKED | {"Authorization": f"Bearer {self._token()}"}
         try:
-            answer = await self.client.post(f"{self._router}/api/v1/route", content=_pack(body), headers=headers)
+            answer = await self._post_route(_pack(body), headers)
+            while (
+                _code_of(answer) == "no-candidates" and not refused and time.monotonic() - self._since < KNOWN_SECONDS
+            ):
+                await asyncio.sleep(0.3)
+                answer = await self._post_route(_pack(body), headers)
             if answer.status_code != 200:
                 raise NodeUnreachable(f"{ROUTER}: {_code(answer)}")
             found: dict[str, Any] = msgspec.msgpack.decode(answer.content)
@@ -105,6 +113,9 @@ class RoutedFleet(ReferenceFleet):
         if not found.get("ticket"):
             raise NodeUnreachable(f"{ROUTER}: it gave no ticket")
         return found
+
+    async def _post_route(self, body: bytes, headers: dict[str, str]) -> httpx.Response:
+        return await self.client.post(f"{self._router}/api/v1/route", content=body, headers=headers)
 
     async def _made(self, tenant: str, label: str) -> MadeChains:
         if (tenant, label) not in self._chains:
@@ -230,8 +241,15 @@ def _terms(at: dict[str, float], began: float) -> dict[str, float]:
 
 
 def _code(answer: httpx.Response) -> str:
+    code = _code_of(answer)
+    return meaning(code) if code else f"it answered with status {answer.status_code}"
+
+
+def _code_of(answer: httpx.Response) -> str:
+    """The code of a refusal, "" where there is none."""
+    if answer.status_code == 200:
+        return ""
     try:
-        code = msgspec.json.decode(answer.content)["code"]
+        return str(msgspec.json.decode(answer.content)["code"])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
-        return f"it answered with status {answer.status_code}"
-    return meaning(str(code))
+        return ""

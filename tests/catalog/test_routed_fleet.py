@@ -106,6 +106,21 @@ def test_a_session_that_is_sent_elsewhere_is_moved_first():
 
 def test_without_a_router_the_request_fails_with_a_reason():
     world = World()
-    world.decode = []
+    world.decode, world.fleet._since = [], float("-inf")
     with pytest.raises(NodeUnreachable, match="the router"):
         world.submit()
+
+
+def test_a_router_that_knows_of_no_node_yet_is_asked_again():
+    world = World()
+    answer, seen = world.answer, []
+
+    def slow(request):
+        if request.url.path.endswith("/route"):
+            seen.append(1)
+            world.decode = ["d"] if len(seen) > 2 else []
+        return answer(request)
+
+    world.fleet.client = httpx.AsyncClient(transport=httpx.MockTransport(slow))
+    assert world.submit().hit_tokens == 512
+    assert len(seen) == 3
