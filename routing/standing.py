@@ -98,7 +98,8 @@ class Standing:
             self.namespaces.again()
         if self._is_due("policies", POLICIES_SECONDS, now):
             self._policies()
-        if self._is_due("tickets", TICKETS_SECONDS, now) or any(str(w.node) not in self.tickets for w in found):
+        new = any(w.state != "fenced" and str(w.node) not in self.tickets for w in found)
+        if self._is_due("tickets", TICKETS_SECONDS, now) or new:
             self._tickets(found)
 
     def _is_due(self, part: str, every: float, now: float) -> bool:
