@@ -30,14 +30,14 @@ from kvcore.cards import (
     Terms,
     TierLoad,
 )
-from kvcore.fleets import Fleet, Row, prepare
+from kvcore.fleets import Fleet, Row, prepare, wires_of
 from kvcore.picks import Ranked, rank
 from kvcore.policies import Policy
 from kvcore.questions import Bound, Exact, Question
 
 __all__ = [
     "NOTHING_LEARNED", "Ask", "Candidate", "Card", "Choice", "Curve", "Edge", "Edges", "Filtered", "Held", "Learned",
-    "Policy", "Range", "Replicate", "Terms", "TierLoad", "decide", "prepare", "score",
+    "Policy", "Range", "Replicate", "Terms", "TierLoad", "decide", "prepare", "score", "wires_of",
 ]  # fmt: skip
 
 BEST = 8

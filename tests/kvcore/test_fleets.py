@@ -3,7 +3,7 @@
 import pytest
 
 from kvcore.cards import NOTHING_LEARNED, Edge, Learned
-from kvcore.fleets import prepare, rendezvous
+from kvcore.fleets import prepare, rendezvous, wires_of
 from kvcore.policies import built_in
 from tests.kvcore.workers import worker
 
@@ -27,6 +27,8 @@ def test_the_fleet_knows_its_edges() -> None:
     edges = {"a": {"b": Edge(10.0, 3.0), "c": Edge(30.0, 1.0)}, "b": {"a": Edge(50.0, 2.0)}}
     fleet = prepare([worker("a")], edges, built_in(), NOTHING_LEARNED)
     assert (fleet.edge, fleet.fastest, fleet.quickest) == (Edge(30.0, 2.0, "unknown"), 50.0, 1.0)
+    kept = prepare([worker("a")], edges, built_in(), NOTHING_LEARNED, wires_of(edges))
+    assert (kept.edge, kept.fastest, kept.quickest) == (fleet.edge, fleet.fastest, fleet.quickest)
     bare = prepare([worker("a")], {}, built_in(), NOTHING_LEARNED)
     assert bare.edge == Edge(1_250_000.0, 2.0, "unknown")
 
