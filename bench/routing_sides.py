@@ -9,6 +9,7 @@ import json
 import pathlib
 import sys
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -59,6 +60,7 @@ def apply(index: Index, stream: Stream) -> float:
 
 def wire(index: Index, stream: Stream, kind: type[Listed] | type[Packed]) -> float:
     """CPU seconds from msgpack to the index."""
+    pack = partial(np.array, dtype=np.uint64) if index.form == "packed" else partial(array.array, "Q")
     decoder, spent = msgspec.msgpack.Decoder(kind), 0.0
     rows = list(zip(stream.adds, stream.owners, stream.parents, stream.keys, strict=True))
     for i in range(0, len(rows), BATCH):
@@ -70,7 +72,7 @@ def wire(index: Index, stream: Stream, kind: type[Listed] | type[Packed]) -> flo
         for body in bodies:
             event = decoder.decode(body)
             hashes = event.hashes
-            keys = hashes if isinstance(hashes, bytes) else array.array("Q", hashes).tobytes()
+            keys = hashes if isinstance(hashes, bytes) else pack(hashes).tobytes()
             (index.add if event.add else index.remove)(0, event.owner, keys)
         spent += time.process_time() - started
     return spent
