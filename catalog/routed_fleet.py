@@ -80,7 +80,10 @@ class RoutedFleet(ReferenceFleet):
         why = "no node is ready"
         for _ in range(ROUTES_MOST):
             began = time.perf_counter()
-            answer = await self._route(request, refused)
+            try:
+                answer = await self._route(request, refused)
+            except NodeUnreachable as e:
+                raise NodeUnreachable(why if refused else str(e)) from e
             try:
                 return await self._carry(request, answer, began)
             except NodeUnreachable as e:

@@ -181,12 +181,7 @@ class Agent:
 
     async def handle(self, requests: list[Request]) -> list[Result]:
         """Carries requests out in the worker thread; a missing lease is asked for once, without holding others up."""
-        if any(not self._leased(r) for r in requests):
-            await self.keeper.renew()
-        for _ in range(OPEN_TRIES):
-            if self.media.opened or not self.ring.heard:  # without the console nothing is leased either
-                break
-            await asyncio.sleep(TICK_SECONDS / 2)
+        await self.ready(requests)
         self._waiting += len(requests)
         try:
             results: list[Result] = await self._in_worker(self._timed, requests)
@@ -197,6 +192,15 @@ class Agent:
                 self.refused[request.ns.hex(), result.code] += 1
                 self.refused_ever[result.code] += 1
         return results
+
+    async def ready(self, requests: list[Request]) -> None:
+        """What the requests need was asked for once: leases, and what an earlier process left."""
+        if any(not self._leased(r) for r in requests):
+            await self.keeper.renew()
+        for _ in range(OPEN_TRIES):
+            if self.media.opened or not self.ring.heard:  # without the console nothing is leased either
+                break
+            await asyncio.sleep(TICK_SECONDS / 2)
 
     def _timed(self, requests: list[Request]) -> list[Result]:
         """Carries them out, and learns how long one takes here."""

@@ -113,6 +113,7 @@ class Api:
             self._agent.refused_ever[e.code] += 1
             await _answer(send, *_refusal(e))
             return
+        await self._agent.ready([order.request])
         road, apart = self._agent.serving.road, scope["path"] == PREFILL
         call = road.prefill if apart else road.serve
         await stream(lines(lambda say: call(order, say), goes_on=apart), receive, send)

@@ -101,3 +101,10 @@ def test_the_load_that_is_told_is_the_queue_that_is_there(fleet):
     last = [e for b in a.far.beats for e in b.load][-1]
     assert last["curve"][3] >= 5
     assert last["first_decode_ms"] >= 0
+
+
+def test_keys_of_a_new_namespace_are_asked_for_when_its_first_request_comes(fleet):
+    p, d = fleet.add("p", "d")
+    fleet.ns = fleet.namespace()
+    o = fleet.serve(d, [1, 2], prefill=p).outcome
+    assert (o["computed_tokens"], o["fetched_blocks"], o["fell_back"]) == (1024, 64, {})
