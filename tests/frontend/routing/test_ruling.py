@@ -10,7 +10,7 @@ pytestmark = pytest.mark.django_db
 
 
 def event_count():
-    return apps.get_model("audit", "Event").objects.filter(type="policy.changed").count()
+    return apps.get_model("audit", "Event").objects.filter(object_kind="policy", object_id="default").count()
 
 
 def given(answer):
