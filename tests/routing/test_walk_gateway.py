@@ -10,7 +10,7 @@ from tests.kvconsole.cli.farengine import Engine
 from tests.kvconsole.cli.gatewayprocess import Process
 from tests.routing.walking import Routed
 
-pytestmark = [pytest.mark.walk, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.walk, pytest.mark.timeout(600)]
 KEYS = {"sk-walk": "walk", "sk-foreign": "foreign"}
 PROMPT = list(range(100, 196))  # six blocks
 FENCE = """
@@ -164,3 +164,23 @@ def test_what_the_router_refuses_is_served_without_reuse(routed, engines, gatewa
         assert answer.headers["x-kv-reuse"] == "none"
     finally:
         engines["n1"].name = "ref-64"
+
+
+def test_what_was_announced_comes_and_the_tenant_is_believed_the_more(routed, gateway):
+    """The worker judges; a router saw it. What does not come is missed."""
+    one = gateway("n1")
+    decided(one)
+    web, head = routed.console.url, {"Authorization": f"Bearer {routed.tokens['gateway']}"}
+
+    def trust():
+        return routed.http.get(f"{web}/api/v1/tenants/walk/trust", headers=head).json()
+
+    before = trust()
+    one.until(lambda: routed.rows("SELECT 1 FROM routing_watch WHERE at > now() - interval '5 seconds'"), 20)
+    body = {"event": "tool_start", "eta_ms": 500, "tenant": "walk"}
+    said = routed.http.post(f"{web}/api/v1/sessions/s-tool/hints", json=body, headers=head)
+    assert (said.status_code, said.json()["reason"]) == (202, "not-separable"), said.text
+    time.sleep(1.5)  # the router hears of it
+    ask(one, headers={"X-KV-Session": "s-tool"})
+    one.until(lambda: trust()["came"] == before["came"] + 1, 30)
+    assert trust()["share"] > before["share"]
