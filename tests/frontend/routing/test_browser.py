@@ -24,6 +24,9 @@ PAGES = (
     ("page-economics", "/economics?layers=x"),
     ("page-topology", "/topology?without=fra-p1"),
 )
+BEYOND = """[...document.querySelectorAll('main *')].filter((e) => e.getBoundingClientRect().right > innerWidth
+    && !e.closest('.tbl-wrap')).slice(0, 4).map((e) => e.outerHTML.slice(0, 90))"""
+"""What stands beyond the edge."""
 CODES = {
     *("predicted", "linear", "tree_p2c", "tier_weighted", "least_loaded", "round_robin", "random", "default"),
     *("gpu", "bf", "fp", "candidates", "infinity"),
@@ -68,7 +71,8 @@ def test_every_page_is_whole_fits_and_speaks_one_language(visit, axe, routed, la
         for width in widths:
             one.page.set_viewport_size({"width": width, "height": 900})
             wide = one.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-            faults += [f"{path} at {width}: {wide}"] if wide[0] > wide[1] else []
+            beyond = one.page.evaluate(BEYOND) if wide[0] > wide[1] else ""
+            faults += [f"{path} at {width}: {wide} {beyond}"] if wide[0] > wide[1] else []
         found = []
         if FULL or n % 2 == list(LOOKS).index(language):
             one.page.evaluate(axe)
