@@ -14,6 +14,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from tests.running import Console
 CLONE = Path(__file__).resolve().parent.parent
 TEMPLATE, TEST_DATABASE = "kvc_template", "kvc_test"
 ALIASES = {"default": "operator", "tenant": "tenant"}
+BEGAN = datetime.now(UTC) - timedelta(seconds=1)
 DIED = pytest.StashKey[list[str]]()
 """Why every test of a process after some moment failed."""
 
@@ -135,6 +137,17 @@ def _own_directories(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         path = request.getfixturevalue("tmp_path") / "keys"
         path.mkdir(mode=0o700)
         monkeypatch.setattr(settings, "KEYSTORE_DIR", str(path))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _now() -> None:
+    """What modules call `NOW` is now: they read the clock when tests were collected, which may be half an hour ago."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    for module in [module for name, module in sys.modules.items() if name.startswith("tests.")]:
+        for name in ("NOW", "TODAY"):
+            read = getattr(module, name, None)
+            if isinstance(read, datetime) and read.tzinfo and BEGAN.replace(microsecond=0) <= read <= now:
+                setattr(module, name, now)
 
 
 class Database(dict[str, str]):
