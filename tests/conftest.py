@@ -2,7 +2,7 @@
 
 The database is migrated once a session into a template; everything else is a copy of it, made ahead of its use
 (`copies`). Tests marked `django_db` run as kv_operator in a transaction that is rolled back; with `transaction=True`
-the database is copied anew afterwards, because kv_operator may not truncate.
+it is put back row by row afterwards (`putback`), because kv_operator may not truncate.
 """
 
 import contextlib
@@ -23,6 +23,7 @@ from kvconsole import reaper
 from kvconsole.embedded import Postgres, Valkey
 from kvconsole.serverprocess import as_root, clone_home, sweep_test_homes
 from tests.copies import Copies
+from tests.putback import PutBack
 from tests.running import Console
 
 CLONE = Path(__file__).resolve().parent.parent
@@ -114,13 +115,17 @@ def django_db_setup(django_test_environment, django_db_blocker, postgres: Postgr
     from django.db import connections
     from django.test import TransactionTestCase
 
-    def copy_anew(*_: object) -> None:
+    def put_back(*_: object) -> None:
+        nonlocal kept
         connections.close_all()
-        copies.drop(TEST_DATABASE)
-        copies.make(TEST_DATABASE)
+        if not kept.done():
+            copies.drop(TEST_DATABASE)
+            copies.make(TEST_DATABASE)
+            kept = PutBack(postgres.superuser_dsn(TEST_DATABASE))
 
     copies.make(TEST_DATABASE)
-    TransactionTestCase._fixture_teardown = copy_anew
+    kept = PutBack(postgres.superuser_dsn(TEST_DATABASE))
+    TransactionTestCase._fixture_teardown = put_back
     with django_db_blocker.unblock():
         _point_settings(postgres, TEST_DATABASE)
     yield
