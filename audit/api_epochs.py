@@ -35,7 +35,7 @@ class FindingOut(serializers.Serializer[Any]):
     """Something that is not as it must be. `closed_at` null: it still is so. `index`: of the first leaf it concerns.
     `acknowledged`: the event by which an auditor said last that it was looked into; what it says is in that event."""
 
-    id = serializers.IntegerField()
+    id = serializers.CharField()
     kind = serializers.CharField()
     about = serializers.CharField()
     index = serializers.IntegerField(allow_null=True)
@@ -168,7 +168,7 @@ def finding_answer(found: explaining.Explained) -> dict[str, Any]:
     """A finding, as `FindingOut` describes it."""
     row = found.row
     answer = {
-        "id": row.id, "kind": row.kind, "about": row.subject, "index": row.first_index, "detail": row.detail,
+        "id": str(row.id), "kind": row.kind, "about": row.subject, "index": row.first_index, "detail": row.detail,
         "first_seen": row.at, "last_seen": row.seen_at, "closed_at": row.resolved_at,
         "acknowledged": found.acknowledged,
     }  # fmt: skip

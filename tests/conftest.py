@@ -2,7 +2,7 @@
 
 The database is migrated once a session into a template; everything else is a copy of it, made ahead of its use
 (`copies`). Tests marked `django_db` run as kv_operator in a transaction that is rolled back; with `transaction=True`
-the database is copied anew afterwards, because kv_operator may not truncate.
+it is put back row by row afterwards (`putback`), because kv_operator may not truncate.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,13 @@ from kvconsole import reaper
 from kvconsole.embedded import Postgres, Valkey
 from kvconsole.serverprocess import as_root, clone_home, sweep_test_homes
 from tests.copies import Copies
+from tests.putback import PutBack
 from tests.running import Console
 
 CLONE = Path(__file__).resolve().parent.parent
 TEMPLATE, TEST_DATABASE = "kvc_template", "kvc_test"
 ALIASES = {"default": "operator", "tenant": "tenant"}
+BEGAN = datetime.now(UTC) - timedelta(seconds=1)
 DIED = pytest.StashKey[list[str]]()
 """Why every test of a process after some moment failed."""
 
@@ -112,13 +115,17 @@ def django_db_setup(django_test_environment, django_db_blocker, postgres: Postgr
     from django.db import connections
     from django.test import TransactionTestCase
 
-    def copy_anew(*_: object) -> None:
+    def put_back(*_: object) -> None:
+        nonlocal kept
         connections.close_all()
-        copies.drop(TEST_DATABASE)
-        copies.make(TEST_DATABASE)
+        if not kept.done():
+            copies.drop(TEST_DATABASE)
+            copies.make(TEST_DATABASE)
+            kept = PutBack(postgres.superuser_dsn(TEST_DATABASE))
 
     copies.make(TEST_DATABASE)
-    TransactionTestCase._fixture_teardown = copy_anew
+    kept = PutBack(postgres.superuser_dsn(TEST_DATABASE))
+    TransactionTestCase._fixture_teardown = put_back
     with django_db_blocker.unblock():
         _point_settings(postgres, TEST_DATABASE)
     yield
@@ -135,6 +142,17 @@ def _own_directories(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         path = request.getfixturevalue("tmp_path") / "keys"
         path.mkdir(mode=0o700)
         monkeypatch.setattr(settings, "KEYSTORE_DIR", str(path))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _now() -> None:
+    """What modules call `NOW` is now: they read the clock when tests were collected, which may be half an hour ago."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    for module in [module for name, module in sys.modules.items() if name.startswith("tests.")]:
+        for name in ("NOW", "TODAY"):
+            read = getattr(module, name, None)
+            if isinstance(read, datetime) and read.tzinfo and BEGAN.replace(microsecond=0) <= read <= now:
+                setattr(module, name, now)
 
 
 class Database(dict[str, str]):

@@ -102,9 +102,12 @@ class KeyEpochs:
         if len(blob) != SEALED_BYTES:
             raise NotSealed(name)
         front, nonce, sealed = blob[:_NUMBER], blob[_NUMBER : _NUMBER + _NONCE], blob[_NUMBER + _NONCE :]
+        key = self._key(epoch_of(blob))
         try:
-            return AESGCM(self._key(epoch_of(blob))).decrypt(nonce, sealed, _LABEL + front + name.encode())
+            return AESGCM(key).decrypt(nonce, sealed, _LABEL + front + name.encode())
         except InvalidTag:
+            if self._key(epoch_of(blob)) != key:  # it was wiped while it was read
+                raise EpochOver(str(epoch_of(blob))) from None
             raise NotSealed(name) from None
 
     @contextlib.contextmanager
@@ -132,6 +135,8 @@ class KeyEpochs:
             key = file.read(KEY_BYTES + 1)
             if os.fstat(fd).st_mode & 0o077 or len(key) != KEY_BYTES:
                 raise NotSealed(path.name)
+        if not any(key):  # `end` has wiped it, and unlinks it next
+            raise EpochOver(str(number))
         return key
 
     def _path(self, number: int) -> Path:

@@ -129,7 +129,10 @@ class KeyStore:
         with open(fd, "rb") as file:
             if os.fstat(fd).st_mode & 0o077:
                 raise KeyStoreUnavailable(f"{path.name} can be read by others")
-            return file.read(SEALED_BYTES + 1)
+            blob = file.read(SEALED_BYTES + 1)
+        if self._gone(name).exists():  # said before it is wiped: what was read may be zeros, or part of them
+            raise KeyDestroyed(name)
+        return blob
 
     def _unsealed(self, blob: bytes, name: str) -> bytes:
         """What a file holds; one that lies there unsealed was made before there were epochs."""

@@ -21,6 +21,7 @@ def test_through_rest_an_auditor_alone_acknowledges_and_the_last_word_counts(fou
     auditor, operator = Person("auditor"), Person("operator")
     path = f"/audit/findings/{found.id}"
     assert operator.get(path).json()["acknowledged"] is None
+    assert operator.get(path).json()["id"] == str(found.id)  # greater than what JSON readers keep whole
     assert operator.post(f"{path}:acknowledge", {"note": "x"}).status_code == 403
     first, second = (auditor.post(f"{path}:acknowledge", {"note": note}).json() for note in ("a", "b"))
     assert first["acknowledged"] != second["acknowledged"]

@@ -19,7 +19,11 @@ from tests.tenants.making import a_namespace, a_tenant
 pytestmark = pytest.mark.django_db
 NOW = datetime.now(UTC)
 ALWAYS = {"cron": "* * * * *", "minutes": 1, "from_risk": "R1", "reason": "audit"}
-UNTIL = NOW.replace(second=0, microsecond=0) + timedelta(minutes=1)
+
+
+def until():
+    """When the window of now is over."""
+    return NOW.replace(second=0, microsecond=0) + timedelta(minutes=1)
 
 
 def person(*roles):
@@ -72,7 +76,7 @@ def test_a_tenants_window_is_for_its_own_matters(tenant):
     a_namespace(other, label="a")
     window(other)
     assert denied(tenant.id, "R3", NOW) is None
-    assert denied(other.id, "R1", NOW) == UNTIL
+    assert denied(other.id, "R1", NOW) == until()
     assert denied(other.id, "R0", NOW) is None
     assert asked(tenant, person()).fenced_at == NOW
     assert refusal(asked, other, person()).code == "deny-window"
@@ -88,7 +92,7 @@ def test_what_was_agreed_to_waits_for_the_end_of_the_window(tenant):
     assert not decision_apply(operation_id=operation.id, now=NOW)
     operation.refresh_from_db()
     assert (operation.problem, operation.fenced_at) == ("deny-window", None)
-    assert NOW < operation.due_at <= UNTIL
+    assert NOW < operation.due_at <= until()
     window_remove(window_id=made.id, actor=who)
     assert decision_apply(operation_id=operation.id, now=NOW)
     operation.refresh_from_db()

@@ -246,23 +246,23 @@ def test_longer_times_come_from_coarser_layers(visit, span):
 
 
 def test_a_live_column_costs_at_most_four_milliseconds(heat):
-    """Median of 40 frames on this machine; rows keep their place and the pinned cell stays on its time."""
+    """Mean of 40 frames, in time of the processor; rows keep their place and the pinned cell stays on its time."""
+    before = (worked := heat.processor_time())()
     cost = heat.page.evaluate(
-        """async () => { const h = kvcHeat, m = h.matrix, spent = [], rows = h.bands.map((b) => b.data.id).join();
+        """() => { const h = kvcHeat, m = h.matrix, rows = h.bands.map((b) => b.data.id).join();
         const pinned = m.times[h.pin.c = 100];
         for (let i = 0; i < 40; i += 1) {
           const t = m.times.at(-1) + m.step;
           const levels = btoa(String.fromCharCode(...m.rows.map((_, r) => (r * 7 + i) % 255)));
           const frame = {columns: {[t]: {axis: m.axis, levels}}};
-          const began = performance.now(); h.frame(frame); spent.push(performance.now() - began);
-          await new Promise(requestAnimationFrame);
+          h.frame(frame);
         }
-        return {median: spent.sort((a, b) => a - b)[20], same: rows === h.bands.map((b) => b.data.id).join(),
-                pinned: m.times[h.pin.c] === pinned, width: m.width}; }"""
+        return {same: rows === h.bands.map((b) => b.data.id).join(), pinned: m.times[h.pin.c] === pinned}; }"""
     )
     assert cost["same"]
     assert cost["pinned"]
-    assert cost["median"] <= 8, cost  # 4 ms where the machine is not shared; the bench measures it
+    spent = (worked() - before) * 1000 / 40
+    assert 0 < spent <= 8, spent  # 4 ms on a fast machine; the bench measures it
 
 
 def test_a_failed_picture_says_so_and_can_be_loaded_again(visit):

@@ -19,7 +19,7 @@ from nodeagent.__main__ import main
 from nodeagent.config import Home
 from tests.nodeagent.conftest import eventually
 from tests.nodeagent.farside import held
-from tests.nodeagent.test_agent import crowd, drive, order, receipt_of
+from tests.nodeagent.test_agent import crowd, drive, obeyed, order, receipt_of
 
 CLONE = Path(__file__).resolve().parents[2]
 
@@ -110,8 +110,7 @@ def test_killed_in_the_middle_of_an_erase_it_ends_with_the_same_receipt(far, joi
     eventually(lambda: again.status()["idle"])
     assert again.status()["open_steps"] == 1
     assert (again.status()["cleared_blocks"] != {}) is fencing
-    while (answer := order(again, far, "erase", "ssd", ns, step=step)).status_code == 202:
-        time.sleep(0.05)
+    answer = obeyed(again, far, "erase", "ssd", ns, step=step)
     detail = receipt_of(answer).detail
     assert detail["objects_root"] == objects_root(object_ref("0" * 64, key) for key in keys)
     assert detail["blocks"] == len(keys)

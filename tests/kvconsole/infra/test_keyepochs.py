@@ -112,6 +112,20 @@ def test_a_secret_that_went_over_while_it_was_read_is_read_again(store, monkeypa
     assert store.secret("a") == secret
 
 
+def test_an_epoch_whose_key_is_wiped_and_not_yet_unlinked_is_over(store, tmp_path, monkeypatch):
+    store.ensure("a")
+    blob, path = (store.directory / "a.key").read_bytes(), tmp_path / "epochs" / "epoch-00000001.key"
+    key, read = path.read_bytes(), KeyEpochs._key
+    torn = iter([key[:16] + bytes(16)])
+    monkeypatch.setattr(KeyEpochs, "_key", lambda epochs, number: next(torn, None) or read(epochs, number))
+    path.write_bytes(bytes(32))
+    for _ in ("torn", "wiped"):
+        with pytest.raises(EpochOver):
+            store.epochs.unseal(blob, "a")
+    with pytest.raises(KeyDestroyed):
+        store.secret("a")
+
+
 def test_what_is_sealed_is_bound_to_its_name_and_kept_from_others(store, tmp_path):
     store.ensure("a")
     path, other = store.directory / "a.key", store.directory / "b.key"

@@ -54,6 +54,16 @@ def test_a_destroyed_secret_cannot_be_read_or_made_again(store):
     assert not list(store.directory.glob("*.key"))
 
 
+def test_a_secret_that_is_being_wiped_is_not_read_as_what_is_left_of_it(store):
+    store.ensure("ns-a-1")
+    (store.directory / "ns-a-1.gone").touch(0o600)  # as `destroy` leaves it between two of its steps
+    (store.directory / "ns-a-1.key").write_bytes(bytes(32))
+    with pytest.raises(KeyDestroyed):
+        store.secret("ns-a-1")
+    with pytest.raises(KeyDestroyed):
+        store.ensure("ns-a-1")
+
+
 def test_what_was_destroyed_before_it_was_made_is_never_made(store):
     assert not store.destroy("ns-a-1")
     with pytest.raises(KeyDestroyed):
