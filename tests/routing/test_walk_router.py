@@ -1,12 +1,10 @@
-"""Real processes: a router decides, explains, records; killed and begun again; without PostgreSQL it answers on."""
+"""Real processes: a router decides, explains, records; killed and begun again; two side by side."""
 
 import time
 import uuid
-from urllib.parse import urlsplit
 
 import pytest
 
-from tests.frontend.test_walk_database import Line
 from tests.routing.walking import Routed
 
 pytestmark = [pytest.mark.walk, pytest.mark.timeout(300)]
@@ -82,39 +80,6 @@ def recorded(walk, decision, seconds=10):
             return rows[0]
         time.sleep(0.1)
     raise AssertionError("it was not recorded")
-
-
-def test_with_postgresql_and_valkey_gone_every_request_is_answered_and_after_five_seconds_none_with_a_hit(console):
-    lines = (Line(int(console.database["KVC_DB_PORT"])), Line(urlsplit(console.broker.url).port))
-    walk = Routed(console, lines=lines)
-    body = question(walk)
-    walk.until(lambda a: a["overlap_tokens"] == 256, **body)
-    for line in lines:
-        line.cut()
-    cut, answers = time.monotonic(), []
-    while time.monotonic() - cut < 60:
-        asked = time.monotonic() - cut
-        fields = {**body, "session": f"s{len(answers)}"}
-        answer = walk.route(**fields)
-        answers.append((asked, time.monotonic() - cut - asked, answer.status_code, answer.json()))
-        time.sleep(0.1)
-    assert {status for _, _, status, _ in answers} == {200}, answers[-1]
-    late = [a for asked, _, _, a in answers if asked > 5.0]
-    assert {(a["overlap_tokens"], a["index"]["mode"]) for a in late} == {(0, "recompute")}
-    assert all(a["ticket"] and a["cache_salt"] for a in late)
-    assert any(a["overlap_tokens"] for asked, _, _, a in answers if asked < 3.0)
-    slowest = max(took for _, took, _, _ in answers)
-    assert slowest < 1.0, slowest
-    # who is not known is not guessed at, and an unknown namespace finds and shares nothing
-    assert codes([walk.route("stranger", **body)]) == [(503, "unavailable")]
-    new = walk.route(**{**body, "label": "new"})
-    assert (new.status_code, new.json()["ticket"], new.json()["overlap_tokens"]) == (200, None, 0)
-    assert new.json()["cache_salt"] != late[0]["cache_salt"]
-    for line in lines:
-        line.restore()
-    back = walk.until(lambda a: a["overlap_tokens"] == 256 and a["index"]["mode"] == "live", **body)
-    assert back["ticket"]
-    assert walk.rows("SELECT count(*) FROM routing_decision WHERE answer = 'recompute'") >= [(len(late) // 2,)]
 
 
 def test_two_routers_side_by_side_acknowledge_a_fence_and_a_killed_ones_lease_ends(console):
