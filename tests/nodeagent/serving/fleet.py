@@ -235,6 +235,14 @@ def _peer(member: Member, role: str) -> Peer:
     return Peer(node=member.node, role=role, public_key=member.public, url=member.url)
 
 
+def spoilt(kind: str, fleet: "Fleet", other: Member) -> dict:
+    """What is wrong with a ticket that is forged, expired, foreign or of another node."""
+    return {
+        "forged": {"key": secrets.token_bytes(32)}, "expired": {"expires_at": round(time.time() - 1, 3)},
+        "foreign": {"ns": fleet.namespace()}, "other-node": {"node": other.node},
+    }[kind]  # fmt: skip
+
+
 def wrong_blocks(fleet: Fleet, member: Member) -> int:
     """Blocks in the hottest tier whose content is not what their key says it must be."""
     from nodeagent.tiers.base import content
