@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from catalog.rules.sessions import session_end
-from kvconsole.infra.access import Principal, counted, route
+from kvconsole.infra.access import Principal, audited, counted, route
 from kvconsole.infra.calls import call, caller
 from kvconsole.infra.rest import Problem, Strict
 from kvcore.blocks import TIERS
@@ -25,6 +25,9 @@ from tenants.erasing import ErasableTenant, erasable_tenant, namespaces_selected
 
 ENDERS = ("operator", "destructive-operator", "tenant-admin", "gateway")
 READERS = ("viewer", "operator", "destructive-operator", "auditor", "tenant-admin", "tenant-member", "gateway")
+END = "end"
+"""The hint that starts a deletion: it is intent and leaves an event, as does what is refused before it is known which
+hint it is; the others are counted."""
 KEY, DIGEST = r"^[0-9a-f]{64}\Z", r"^([0-9a-f]{64}|[0-9a-f-]{36})\Z"
 SPAN_MOST = timedelta(days=31)
 TENANT = OpenApiParameter("tenant", str, description="Whose; a tenant's own callers may leave it out")
@@ -43,7 +46,7 @@ class HintIn(Strict):
     """
 
     event = serializers.ChoiceField(
-        ["end", "tool_start", "tool_end"],
+        [END, "tool_start", "tool_end"],
         help_text="end: nobody comes back to it; what is cached of it goes. tool_start: it comes back after a tool, in"
         " `eta_ms`. tool_end: the tool has ended.",
     )
@@ -137,13 +140,14 @@ class SessionHints(APIView):
     @call(
         "session_hints_create", body=HintIn, answer=HintOut, status=202,
         refusals=("not-found", "not-separable", "audit-unavailable", "validation-failed", "hints-too-many"),
+        counted=lambda fields: fields["event"] != END,
     )  # fmt: skip
     def post(self, request: Request, fields: dict[str, Any], session: str) -> Response:
         """The session has ended: what was cached of it is fenced and erased, once, however often it is said. Or a tool
         runs: what is cached of it is kept for a while, as far as the tenant's announcements came true before."""
         who, now, event = caller(), datetime.now(UTC), fields.pop("event")
         tenant = _slug(fields.pop("tenant", ""), who)
-        if event == "end":
+        if event == END:
             made = session_end(tenant=tenant, session=session, actor=who, now=now)
             return Response({"operation": str(made.id) if made else None}, status=202)
         if ("namespace" in fields) != ("block_keys" in fields):
@@ -298,7 +302,7 @@ def _invalid(pointer: str, detail: str) -> Problem:
 urlpatterns: list[URLPattern] = [
     route(
         "sessions/<str:session>/hints", SessionHints.as_view(), "session-hints",
-        POST=counted(*ENDERS, scope="sessions:write"), GET=counted(*READERS, scope="sessions:read"),
+        POST=audited(*ENDERS, scope="sessions:write"), GET=counted(*READERS, scope="sessions:read"),
     ),
     route("advisories", Advisories.as_view(), "advisories", POST=counted(*ENDERS)),
     route("tenants/<str:slug>/trust", TenantTrust.as_view(), "tenant-trust", GET=counted(*READERS)),

@@ -16,7 +16,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from kvconsole.infra import lists
+from kvconsole.infra import evidence, lists
 from kvconsole.infra.access import Principal, current_principal, principal_of
 from kvconsole.infra.rest import CODES, Problem, Strict, etag
 from kvconsole.infra.statements import Rows
@@ -57,6 +57,7 @@ def call(
     operation: bool = False,
     rehearsal: bool = True,
     public: bool = False,
+    counted: Callable[[dict[str, Any]], bool] | None = None,
     media: str = "application/json",
     also: Mapping[Any, Any] | None = None,
 ) -> Callable[[View], View]:
@@ -73,6 +74,7 @@ def call(
         operation: it starts an operation, so a POST must have an Idempotency-Key.
         rehearsal: `?validate_only=true` is offered (of writes).
         public: nobody has to be known.
+        counted: of an audited route, whether a call with these fields is only counted.
         media: type of a good answer.
         also: further answers, by status, as drf-spectacular takes them.
     """
@@ -90,6 +92,8 @@ def call(
             if verb in ("put", "patch") and not request.headers.get("If-Match"):
                 raise Problem("etag-required")
             given = {} if body is None else {"fields": valid(body, request)}
+            if counted is not None and counted(given["fields"]):
+                evidence.counts()
             if not writes:
                 return _tagged(method(view, request, **place), page)
             return _once()(request, lambda: _tagged(method(view, request, **given, **place), page), required=operation)

@@ -86,6 +86,12 @@ def told() -> None:
         found.told = True
 
 
+def counts() -> None:
+    """The current call is only counted although its route leaves an event: its body says that it is no intent."""
+    if (found := _call.get()) is not None:
+        found.audited, found.told = False, True
+
+
 def current() -> Call | None:
     """The call whose events belong together; None: no request, or one that leaves no event."""
     found = _call.get()

@@ -117,3 +117,13 @@ def test_calls_of_counted_routes_and_work_outside_of_calls_are_as_they_were():
     with tenant_context(WHO):
         one()
     assert len(events()) == 3
+
+
+def test_a_call_that_turns_out_to_be_counted_leaves_none_beside_and_gathers_none(call):
+    evidence.counts()
+    with tenant_context(WHO):
+        one()
+        one("token.revoked")
+        assert len(events()) == 2, "each at once, as without an audited call"
+    assert call.left()
+    assert evidence.current() is None
