@@ -169,7 +169,7 @@ class PolicyIn(Strict):
     params = serializers.DictField(required=False)
 
 
-class ComparedOut(serializers.Serializer[Any]):
+class RehearsedOut(serializers.Serializer[Any]):
     """What one policy does with the same recorded requests."""
 
     policy = serializers.CharField()
@@ -194,7 +194,7 @@ class PolicyOut(serializers.Serializer[Any]):
     params = serializers.DictField()
     at = serializers.DateTimeField(allow_null=True)
     by = serializers.CharField(allow_blank=True)
-    dry_run = ComparedOut(many=True, required=False)
+    dry_run = RehearsedOut(many=True, required=False)
 
 
 class PolicyDetail(APIView):
