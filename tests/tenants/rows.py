@@ -21,6 +21,8 @@ CHECKS = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = %
 SPECIAL = {
     "audit_event": {"actor_ref": bytes(16), "outcome": 1, "flags": 0, "body": b"{}"},
     "catalog_operation": {"generation": 2, "observed_generation": 1},
+    "routing_decision": {"slot": 0},
+    "routing_losthit": {"available_tokens": 3, "achieved_tokens": 3},
     "catalog_pin": {"until": "2026-09-02T00:00:00Z"},
 }
 """What no rule below can guess."""
