@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-from kvconsole.infra.sql import protect, script
+from kvconsole.infra.sql import protect, script, tenant_keys
 
 
 class Migration(migrations.Migration):
@@ -92,6 +92,7 @@ class Migration(migrations.Migration):
         *protect("routing_losthitmark", tenant=None, operator="SELECT, INSERT, UPDATE"),
         *protect("routing_announcement", tenant_may="SELECT, INSERT", audit="SELECT",
                  operator="SELECT, INSERT, UPDATE, DELETE", router="SELECT, UPDATE (came_at)"),
+        *tenant_keys("routing_announcement"),
         *protect("routing_trustday", tenant_may="SELECT", operator="SELECT, INSERT, UPDATE, DELETE", audit="SELECT"),
         *protect("routing_watch", tenant=None, operator="SELECT, DELETE", router="SELECT, INSERT, UPDATE, DELETE",
                  audit="SELECT"),

@@ -6,7 +6,7 @@ SELECT id, tenant_id, kind, about, blocks, namespace FROM routing_announcement
 WHERE state = 'open' AND until > %s AND came_at IS NULL ORDER BY until LIMIT %s
 
 -- name: announcements_came
--- They came, for the first time. As kv_router. Index: the primary key.
+-- They came, for the first time. As kv_router. Index routing_announcement_by_id.
 UPDATE routing_announcement AS a SET came_at = c.at FROM unnest(%s::uuid[], %s::timestamptz[]) AS c(id, at)
 WHERE a.id = c.id AND a.came_at IS NULL AND c.at BETWEEN a.said_at AND a.until
 
