@@ -188,7 +188,7 @@ class Advisories(APIView):
 class TenantTrust(APIView):
     """How far a tenant's announcements are believed."""
 
-    @call("tenants_trust", answer=TrustOut, refusals=("not-found",))
+    @call("tenants_trust_get", answer=TrustOut, refusals=("not-found",))
     def get(self, request: Request, slug: str) -> Response:
         """Measured: how often what it announced came true."""
         return Response(msgspec.to_builtins(hints.trust_view(tenant=_tenant(slug).id, now=datetime.now(UTC))))
