@@ -162,7 +162,8 @@ def uncovered(schema: dict[str, Any], sites: list[Site]) -> list[str]:
     found = []
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():
-            at = method.upper(), path.replace("{slug}", OWN).replace("{session}", operations.OWN["session"])
+            where = path.replace("{slug}", OWN).replace("{session}", operations.OWN["session"])
+            at = method.upper(), where.replace("/policies/{name}", f"/policies/{routed.OWN['policy']}")
             content = operation.get("requestBody", {}).get("content", {})
             for media in content.values():
                 fields = _fields(schema, media["schema"])

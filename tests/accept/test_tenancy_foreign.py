@@ -195,7 +195,8 @@ def _open(site: Site) -> bool:
 def _cursors(people: People) -> list[str]:
     """Cursors of lists of somebody who sees more."""
     operator = people.token("operator", "operator", "viewer")
-    lists = ("tenants", "adapters", "people", "share-groups", "models", "operations", "holds", "pins", "deny-windows")
+    lists = ("tenants", "adapters", "people", "share-groups", "models", "operations", "holds", "pins", "deny-windows",
+             "decisions")  # fmt: skip
     paths = [f"/{name}?limit=1" for name in lists]
     return [operator.get(path)["next"] for path in paths]
 

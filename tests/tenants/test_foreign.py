@@ -16,6 +16,7 @@ from kvconsole.infra import access
 from tenants import services
 from tenants.models import Adapter, Token
 from tests.kvconsole.test_apidocs import routed
+from tests.routing.announcing import an_announced_session
 from tests.tenants.making import LLAMA, a_model, a_namespace, a_tenant, a_user, some
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "tenant"])
@@ -31,10 +32,12 @@ PLACES = {
     "slug": "slug", "name": "model", "person_id": "person", "token_id": "token", "group_id": "uuid",
     "approval_id": "uuid", "node_id": "uuid", "event_id": "uuid", "job_id": "uuid", "webhook_id": "uuid",
     "plan_id": "uuid", "operation_id": "uuid", "step_id": "uuid", "certificate_id": "uuid", "hold_id": "uuid",
-    "pin_id": "uuid", "window_id": "uuid", "digest": "digest", "model": "model", "session": "digest", "epoch": "epoch",
+    "pin_id": "uuid", "window_id": "uuid", "digest": "digest", "model": "model", "session": "session", "epoch": "epoch",
     "finding_id": "number", "decision_id": "uuid",
 }  # fmt: skip
 """Parameters of paths → the kind of object they name."""
+NEVER_ABSENT = {("get", "/api/v1/sessions/{session}/hints")}
+"""Calls whose path names nothing that somebody made: of a session that nobody spoke of, nothing was announced."""
 
 
 class World:
@@ -49,20 +52,22 @@ class World:
         adapter = services.adapter_register(model=model, name=some("a"), digest=some("d"), tenant_id=tenant.id)
         namespace = a_namespace(tenant, model)
         user = a_user(username=some("u"), tenant=tenant, roles=["tenant-member"])
+        session = an_announced_session(tenant)
         token, _ = services.token_issue("service", tenant_id=tenant.id, roles=["tenant-member"])
         assert isinstance(adapter, Adapter)
         assert isinstance(token, Token)
         return {
             "slug": tenant.slug, "slugs": [tenant.slug], "model": model.name, "adapter": adapter.digest,
             "namespace": str(namespace.id), "digest": bytes(namespace.digest).hex(), "person": str(user.id),
-            "token": token.id, "uuid": str(namespace.id), "number": str(uuid.uuid4().int >> 70),
+            "token": token.id, "uuid": str(namespace.id), "session": session, "number": str(uuid.uuid4().int >> 70),
         }  # fmt: skip
 
     def nobodys(self, kind):
         slug, hexes = some("none"), uuid.uuid4().hex
         of = self.made["other"]
         made = {
-            "slug": slug, "slugs": [slug], "model": some("m"), "adapter": some("d"), "digest": hexes + hexes,
+            "slug": slug, "slugs": [slug], "model": some("m"), "session": some("s"), "adapter": some("d"),
+            "digest": hexes + hexes,
             "token": "".join(c if c.isdigit() else "x" for c in of["token"]),
             "number": str(uuid.uuid4().int >> 70),
         }  # fmt: skip
@@ -177,7 +182,7 @@ def test_what_is_anothers_answers_as_what_is_nobodys(caller, index):
                     asked += 1
                     if one != two:
                         told.append(f"{role} {method} {path} {what}:\n  foreign {one}\n  absent  {two}")
-                    elif what.startswith("path") and one[0] < 400:
+                    elif what.startswith("path") and one[0] < 400 and (method, path) not in NEVER_ABSENT:
                         told.append(f"{role} {method} {path} {what}: answered {one[0]}")
         if round_ % 4 == 3:
             world.made["other"] |= world._things(world.other)
