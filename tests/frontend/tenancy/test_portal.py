@@ -53,8 +53,8 @@ def test_the_fleets_pages_are_not_for_them_and_the_front_door_leads_to_the_porta
     assert client.get("/").url == "/t/acme-code"
     entries = [e["entry"].route for e in client.get("/t/acme-code").context["console"]["entries"]]
     assert entries == [
-        "page-prefixes", "page-routing", "page-portal", "page-operations", "page-economics", "page-audit", "page-verify",
-        "page-ui", "page-problems",
+        "page-prefixes", "page-routing", "page-portal", "page-operations", "page-economics", "page-audit",
+        "page-verify", "page-ui", "page-problems",
     ]  # fmt: skip
 
 
