@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from audit.verifier import kvc_verify
-from kvconsole.cli import audit, commands, deletions, gateway, moves, output, people, reuse, rules
+from kvconsole.cli import audit, commands, deletions, gateway, moves, output, people, reuse, routes, rules
 from kvconsole.cli.client import DEFAULT_URL, Client, Failure, given_token, save, saved, saved_path
 
 app = typer.Typer(
@@ -99,6 +99,7 @@ people.add_to(app)
 audit.add_to(app)
 deletions.add_to(app)
 rules.add_to(app)
+routes.add_to(app)
 moves.add_to(app)
 gateway.add_to(app)
 
