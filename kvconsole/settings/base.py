@@ -192,6 +192,9 @@ WEB_PROCESSES = max(1, env.number("KVC_WEB_PROCESSES", 1))
 SPECTACULAR_SETTINGS = {
     "TITLE": "KV Console",
     "VERSION": "1",
+    "DESCRIPTION": "What `web` answers. Two other kinds of processes answer calls at addresses of their own: routers"
+    " (`POST /api/v1/route`, `/api/v1/decisions`, `/api/v1/decisions/{id}/outcome`; docs/routing.md) and the writer"
+    " (`POST /api/v1/ingest/events`, `/api/v1/ingest/inventory`; docs/protocol.md).",
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "validatorUrl": None, "persistAuthorization": False},

@@ -5,8 +5,11 @@ import re
 import pytest
 from django.urls import URLResolver, get_resolver
 
+from catalog.ingest import hot as ingest
 from kvconsole import apidocs
 from kvconsole.infra import access, rest
+from routing import hot as routers
+from tests.architecture.tree import CLONE
 
 METHODS = ("get", "post", "put", "patch", "delete")
 
@@ -32,6 +35,18 @@ def described():
 
 def test_what_is_routed_is_described_and_nothing_else():
     assert set(described()) == routed()
+
+
+def test_the_description_says_where_the_calls_of_other_processes_are_described():
+    said = apidocs.description()["info"]["description"]
+    raw = [ingest.EVENTS, ingest.INVENTORY, routers.ROUTE, routers.DECISIONS, f"{routers.DECISIONS}/{{id}}/outcome"]
+    for path in raw:
+        assert f"{path}`" in said
+        assert ("post", path) not in routed(), "that is described as all others are"
+    documents = re.findall(r"docs/\w+\.md", said)
+    assert len(documents) == 2
+    text = "".join((CLONE / document).read_text() for document in documents)
+    assert all(path in text for path in raw)
 
 
 def test_each_call_names_its_own_problems_and_each_problem_is_known():
