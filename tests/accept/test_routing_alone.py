@@ -19,8 +19,12 @@ def refusals(*answers):
     return [(a.status_code, a.json().get("code")) for a in answers]
 
 
-def test_router_alive_postgresql_and_valkey_down_every_request_answered_after_five_seconds_none_with_a_hit(console):
+def test_router_alive_postgresql_and_valkey_down_every_request_answered_after_five_seconds_none_with_a_hit(
+    console, request
+):
     lines = (Line(int(console.database["KVC_DB_PORT"])), Line(urlsplit(console.broker.url).port))
+    for line in lines:
+        request.addfinalizer(line.cut)
     walk = Routed(console, lines=lines)
     walk.drive("n1", [1])
     body = {"block_keys": walk.chain(16).hex(), "key_bytes": 16, "prompt_tokens": 16 * 16 + 5}

@@ -36,7 +36,7 @@ PAGES = (
 LANGUAGES, THEMES = ("en", "zh-hans"), ("light", "dark")
 KEPT_ENGLISH = frozenset(
     ("kv", "console", "hbm", "pinned", "dram", "ssd", "remote", "symlog", "utc", "gib", "mib", "kib", "tib", "seq")
-) | {"rank", "ctrl", "enter", "shift", "idempotency", "key", "match", "pii", "pdf", "cron"}
+) | {"rank", "ctrl", "enter", "shift", "idempotency", "key", "match", "pii", "pdf", "cron", "gpu", "gpus"}
 """Names, units and fields of files that are the same in both languages."""
 TENANCY_NAMES = frozenset(
     [
