@@ -5,7 +5,7 @@ of ranges and who decodes, are made only where they are needed, and once.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kvcore.cards import HOLE, Ask, Card, Edge, Held, Range, Terms
@@ -44,8 +44,8 @@ class Question:
     """One request before one fleet: what is looked at while it is answered."""
 
     __slots__ = (
-        "ask", "decoded", "deepest", "depth", "fleet", "holders", "made", "near", "over", "per_block", "profiles",
-        "router", "runs", "sent", "tail_blocks", "usable",
+        "ask", "decoded", "deepest", "depth", "fleet", "givers", "holders", "made", "near", "over", "per_block",
+        "profiles", "router", "runs", "sent", "tail_blocks", "usable",
     )  # fmt: skip
 
     def __init__(self, ask: Ask, fleet: Fleet, held: Sequence[Held]) -> None:
@@ -62,13 +62,18 @@ class Question:
         self.made: dict[int, Exact] = {}
         self.profiles: dict[int, list[tuple[int, int, str, float, float, bool]]] = {}
         self.over: dict[int, str] = {}
+        readable, all_runs, depths, usable = fleet.readable, self.runs, self.depth, self.usable
         for h in held:
-            if h.runs and fleet.readable[h.candidate]:
-                self.runs[h.candidate] = h.runs
-                self.depth[h.candidate] = min(_whole(h.runs), self.usable)
+            runs, at = h.runs, h.candidate
+            if runs and readable[at]:
+                all_runs[at] = runs
+                depth = runs[0][0] if len(runs) == 1 and runs[0][1] != HOLE else _whole(runs)
+                depths[at] = depth if depth < usable else usable
         if fleet.edges:
             self.holders = sorted((-d, i) for i, d in self.depth.items() if d)
         self.near: dict[str, list[Near]] = {}
+        self.givers: list[tuple[int, int, Mapping[str, Edge]]] | None = None
+        """`holders` with the edges that lead from them; the deepest first."""
         self.per_block = ask.block_bytes / fleet.fastest
         """ms: no block comes over an edge sooner."""
         self.deepest = -self.holders[0][0] if self.holders else 0
@@ -143,9 +148,14 @@ class Question:
         found = self.near.get(row.node)
         if found is None:
             found = self.near[row.node] = []
-            edges, candidates, size = self.fleet.edges, self.fleet.candidates, self.ask.block_bytes
-            for minus, holder in self.holders:
-                edge = edges.get(candidates[holder].node, _NO_EDGES).get(row.node)
+            if self.givers is None:
+                edges, candidates = self.fleet.edges, self.fleet.candidates
+                self.givers = [
+                    (minus, at, tos) for minus, at in self.holders if (tos := edges.get(candidates[at].node))
+                ]
+            size, to = self.ask.block_bytes, row.node
+            for minus, holder, tos in self.givers:
+                edge = tos.get(to)
                 if edge is not None:
                     found.append((holder, -minus, edge.latency_ms, size / edge.bytes_per_ms))
                     if len(found) == LOOKED_AT:
@@ -290,6 +300,8 @@ class Question:
 
     def notes(self, row: Row) -> tuple[str, ...]:
         """What put the worker behind others, and whether the session was there."""
+        if not self.over and self.ask.session_node is None:
+            return ()
         note = self.over.get(row.at)
         there = self.ask.session_node is not None and row.node == self.ask.session_node
         return tuple(n for n in (note, "session" if there else None) if n)

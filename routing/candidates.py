@@ -16,6 +16,7 @@ import msgspec
 
 from catalog.workers import Worker
 from kvcore.cards import Candidate, Curve, Edge, Role, TierLoad
+from kvcore.fleets import Wires, wires_of
 
 ROLES: dict[str, Role] = {"prefill": "prefill", "decode": "decode", "mixed": "both"}
 """A node that only stores holds blocks that others fetch, and computes nothing."""
@@ -62,6 +63,10 @@ class Fleet:
         self.clock = clock
         self.candidates: list[Candidate] = []
         self.edges: Mapping[str, Mapping[str, Edge]] = {}
+        self.wires: Wires = wires_of({})
+        """The edges summed up; made anew only when one of them changed."""
+        self.moved: list[int] = []
+        """Candidates that something was sent to since the version began, in that order."""
         self.number: dict[Who, int] = {}
         self.stores: dict[Who, tuple[int, ...]] = {}
         """A source that only stores → the workers of its node, which read it as a tier of their own."""
@@ -85,16 +90,19 @@ class Fleet:
             by_name.setdefault(s.base.name, []).append(i)
             by_node[s.base.node] = (*by_node.get(s.base.node, ()), i)
         self.stores = {who: by_node.get(who[0], ()) for w in stores if (who := (str(w.node), w.source, w.dp_rank))}
-        self.edges = _edges(workers)
+        edges = _edges(workers)
+        if edges != self.edges:
+            self.edges, self.wires = edges, wires_of(edges)
         self.dedicated = {str(w.node): w.dedicated_to for w in workers if w.dedicated_to}
         self._seen, self.number, self.by_name = seen, number, by_name
         self.candidates = [self._now(s, now) for s in seen]
-        self.version, self.read = self.version + 1, now
+        self.version, self.read, self.moved = self.version + 1, now, []
 
     def age(self) -> None:
         """Ages and queues are those of now, also where nothing newer could be read."""
         now = self.clock()
         self.candidates = [self._now(s, now) for s in self._seen]
+        self.version, self.moved = self.version + 1, []
 
     def sent(self, number: int, ms: float) -> None:
         """A request that will take this long goes to the candidate."""
@@ -102,6 +110,7 @@ class Fleet:
         base = seen.base
         self._sent.setdefault((base.node, base.source, base.dp_rank), _Sent()).add(now, ms)
         self.candidates[number] = self._now(seen, now)
+        self.moved.append(number)
 
     def _now(self, seen: _Seen, now: float) -> Candidate:
         """The candidate with its queue as it must be now."""

@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import msgspec
-
 from kvconsole.infra.rest import private
 from kvconsole.infra.sql import uuid7
 from kvcore.cards import REMOTE, Ask, Candidate, Card, Choice
@@ -32,14 +30,13 @@ from routing.foreign import Hindsight, Told
 from routing.hint_watch import Watcher
 from routing.holders import Found, Holders
 from routing.namespaces import Place, keys_of
+from routing.prepared import Fleets, refused
 from routing.recorder import Recorded, Recorder
 from routing.remembering import Memory
 from routing.replica import Replica
 from routing.standing import Standing
 from routing.view import Space
 
-PREPARED_SECONDS = 0.004
-"""So long a prepared fleet serves: a burst of requests within it does not see what the others of it were sent."""
 AGE_SECONDS = 0.5
 SMOOTH = 0.05
 TICKET_SECONDS = SECONDS_MAX - 1.0
@@ -71,8 +68,7 @@ class Router:
         self.turn = 0
         self.holders = Holders(standing.fleet, replica)
         self._secret = private("routing/affinity")
-        self._prepared: dict[tuple[object, ...], tuple[Prepared, tuple[Candidate, ...]]] = {}
-        self._sent_at, self._version = 0.0, -1
+        self.fleets = Fleets(standing.fleet)
 
     # ---------------------------------------------------------------- one request
     def route(self, wanted: Wanted, place: Place, asked: Asked, started: float) -> Answer:
@@ -167,42 +163,13 @@ class Router:
         self, place: Place, policy: Policy, named: tuple[str, ...] | None
     ) -> tuple[Prepared, tuple[Candidate, ...], dict[Who, int]]:
         """The prepared fleet of this namespace and policy, the candidates it was made of, and their numbers."""
-        fleet, now = self.standing.fleet, time.monotonic()
-        if fleet.version != self._version or (self._sent_at and now - self._sent_at > PREPARED_SECONDS):
-            self._prepared.clear()
-            self._version, self._sent_at = fleet.version, 0.0
-        key = (policy.name, policy.version, self.memory.learned.version, named, tuple(sorted(place.refused.items())))
-        made = self._prepared.get(key)
-        if made is None:
-            chosen = self._chosen(place, named)
-            every = (fleet.candidates[i] for i in chosen)
-            candidates = tuple(_refused(c, place.refused.get(c.node, "")) for c in every)
-            made = prepare(candidates, fleet.edges, policy, self.memory.learned), candidates
-            if len(self._prepared) < 256:
-                self._prepared[key] = made
-        numbers = fleet.number if named is None else _numbers(made[1])
-        return made[0], made[1], numbers
-
-    def _chosen(self, place: Place, named: tuple[str, ...] | None) -> Sequence[int]:
-        """Numbers of the candidates. A node that serves another tenant alone does not exist for this one."""
-        fleet = self.standing.fleet
-        if named is None:
-            return range(len(fleet.candidates))
-        chosen: dict[int, None] = {}
-        whose = place.tenant_id
-        for i, name in enumerate(named):
-            numbers = fleet.by_name.get(name, [])
-            numbers = [n for n in numbers if fleet.dedicated.get(fleet.candidates[n].node, whose) == whose]
-            if not numbers:
-                raise Refusal("unknown-candidate", "The fleet has no such worker.", pointer=f"/candidates/{i}")
-            chosen.update(dict.fromkeys(numbers))
-        return list(chosen)
+        made = self.fleets.ready(place, policy, self.memory.learned, named)
+        return made.fleet, made.candidates, self.standing.fleet.number if named is None else _numbers(made.candidates)
 
     def _sent(self, candidate: Candidate, card: Card) -> None:
         number = self.standing.fleet.number.get(_who(candidate))
         if number is not None:
             self.standing.fleet.sent(number, card.terms.cache_load + card.terms.prefill)
-            self._sent_at = self._sent_at or time.monotonic()
 
     # ---------------------------------------------------------------- the answer
     def _answer(self, made: Recorded, found: Found, keys: bytes, asked: Asked, place: Place) -> Answer:
@@ -292,8 +259,10 @@ class Router:
         if best.prefill is None or best.decode is None:
             raise Refusal("no-candidates", _why_none(best))
         others = "unknown-candidate"
-        alone = tuple(c if i == number or c.role == "decode" else _refused(c, others) for i, c in enumerate(candidates))
-        theirs = decide(ask, prepare(alone, self.standing.fleet.edges, policy, self.memory.learned), held)
+        alone = tuple(c if i == number or c.role == "decode" else refused(c, others) for i, c in enumerate(candidates))
+        theirs = decide(
+            ask, prepare(alone, self.standing.fleet.edges, policy, self.memory.learned, self.standing.fleet.wires), held
+        )
         card = theirs.prefill
         regretted = None if card is None else max(0.0, card.total_ms - best.prefill.total_ms)
         self.recorder.add(
@@ -314,7 +283,6 @@ class Router:
         """Ages and queues are those of now, also while nothing newer can be read."""
         if time.monotonic() - self.standing.fleet.read > AGE_SECONDS:
             self.standing.fleet.age()
-            self._prepared.clear()
         loop.call_later(AGE_SECONDS, self.tick, loop)
 
     def readiness(self) -> tuple[int, dict[str, Any]]:
@@ -350,10 +318,6 @@ def _salt(place: Place) -> str:
         return secrets.token_urlsafe(32)
     keys_of(place)
     return place.salt
-
-
-def _refused(candidate: Candidate, why: str) -> Candidate:
-    return msgspec.structs.replace(candidate, refused=why) if why else candidate
 
 
 def _who(candidate: Candidate) -> Who:

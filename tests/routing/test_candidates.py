@@ -86,3 +86,17 @@ def test_a_lost_source_is_lost_whatever_its_node_says(clock):
     fleet = Fleet(clock)
     fleet.take([worker("a", source_state="lost")])
     assert fleet.candidates[0].state == "lost"
+
+
+def test_edges_are_summed_up_when_one_changed() -> None:
+    edges = {"b": (10.0, 1.0, 3)}
+    fleet = Fleet()
+    fleet.take([worker("a", load={"edges": edges}), worker("b", load={})])
+    known, wires = fleet.edges, fleet.wires
+    fleet.take([worker("a", load={"edges": edges, "queue_ms": 7.0}), worker("b", load={})])
+    assert fleet.wires is wires
+    assert fleet.edges is known
+    fleet.take([worker("a", load={"edges": {"b": (20.0, 1.0, 3)}}), worker("b", load={})])
+    assert (wires.fastest, fleet.wires.fastest) == (10.0, 20.0)
+    fleet.take([worker("a", load={}), worker("b", load={})])
+    assert fleet.wires.edge is None
