@@ -14,11 +14,15 @@ from catalog.trace import TraceRequest, placement_key, rendezvous
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What one request found: tokens of its prompt, how many of them the cache had, and the milliseconds saved."""
+    """What one request found: tokens of its prompt, how many of them the cache had, and the milliseconds saved.
+
+    `short`: tokens that were to be found and were not, by cause.
+    """
 
     prompt_tokens: int
     hit_tokens: int
     saved_ms: float
+    short: dict[str, int] = {}
 
 
 class NodeUnreachable(Exception):
@@ -46,6 +50,7 @@ class Totals(msgspec.Struct, kw_only=True):
     saved_ms: float = 0.0
     late_ms: float = 0.0  # how far the replay is behind the trace's clock
     refusals: dict[str, int] = {}  # why nodes did not take requests, and how often
+    short: dict[str, int] = {}  # tokens that were to be found and were not, by cause
 
 
 class Clock(Protocol):
@@ -131,5 +136,7 @@ async def _carry_out(request: TraceRequest, fleet: Fleet, totals: Totals) -> Non
         totals.prompt_tokens += outcome.prompt_tokens
         totals.hit_tokens += outcome.hit_tokens
         totals.saved_ms += outcome.saved_ms
+        for cause, tokens in outcome.short.items():
+            totals.short[cause] = totals.short.get(cause, 0) + tokens
         return
     totals.failed += 1

@@ -198,7 +198,8 @@ class RoutedFleet(ReferenceFleet):
         outcome = at["done"][1]["outcome"]
         terms = _terms({name: when for name, (when, _) in at.items()}, began)
         body = {
-            "ttft_ms": (at["first"][0] - began) * 1000.0, "terms": terms, "hit_tokens": outcome.get("hit_tokens", 0)
+            "ttft_ms": (at["first"][0] - began) * 1000.0, "terms": terms, "hit_tokens": outcome.get("hit_tokens", 0),
+            "short": (short := outcome.get("short", [])),
         }  # fmt: skip
         headers = PACKED | {"Authorization": f"Bearer {self._token()}"}
         url = f"{self._router}/api/v1/decisions/{answer['decision_id']}/outcome"
@@ -206,7 +207,7 @@ class RoutedFleet(ReferenceFleet):
             await self.client.post(url, content=_pack(body), headers=headers)
         return Outcome(
             prompt_tokens=outcome["prompt_tokens"], hit_tokens=outcome.get("hit_tokens", 0),
-            saved_ms=outcome.get("saved_ms", 0.0),
+            saved_ms=outcome.get("saved_ms", 0.0), short={one["cause"]: one["tokens"] for one in short},
         )  # fmt: skip
 
     async def _placed_session(self, request: TraceRequest, decode: Node) -> int:

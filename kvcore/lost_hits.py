@@ -39,6 +39,24 @@ OF_FILTER: Mapping[str, Cause] = {
     "watermark": Cause.NO_SLACK,
 }
 """Why the scorer did not consider a candidate → what became of the tokens only such candidates had."""
+OF_CODE: Mapping[str, Cause] = {
+    "rate-limited": Cause.RATE_LIMIT,
+    "quota": Cause.RATE_LIMIT,
+    "no-room": Cause.NO_SLACK,
+    "target-full": Cause.NO_SLACK,
+    "not-here": Cause.EVICTED,
+    "offer-unknown": Cause.EVICTED,
+    "gone": Cause.EVICTED,
+    "prefill-lost": Cause.TIMEOUT,
+    "giver-lost": Cause.TIMEOUT,
+    "not-fetched": Cause.TIMEOUT,
+    "tier-down": Cause.TIMEOUT,
+    "queue-full": Cause.TIMEOUT,
+    "lease-over": Cause.FENCE,
+    "stale-generation": Cause.FENCE,
+    "erasing": Cause.FENCE,
+}
+"""What a node says of blocks that it should have had and had not → where they went. Any other code is a refusal."""
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -143,6 +161,11 @@ def cause_named(text: str) -> Cause:
         return Cause(text)
     except ValueError:
         return Cause.UNKNOWN
+
+
+def cause_of_code(code: str) -> Cause:
+    """Why blocks did not come that a node fell back from with this code; what is no reason of its own is a refusal."""
+    return OF_CODE.get(code, Cause.TARGET_REFUSED)
 
 
 def column(cause: Cause) -> str:

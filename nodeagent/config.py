@@ -76,6 +76,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     decode_slots: int = 8
     receive_credits: int = 16
     """Requests whose blocks may come from other nodes at a time."""
+    fetch_blocks: int = 0
+    """Blocks of plans that may be on their way from other nodes at a time, the rest is computed; 0 = no bound."""
     injected_ms: dict[str, float] = {}
     """Milliseconds put into terms of the time to first token, to see that they appear there: for tests."""
     time_scale: float = 1.0

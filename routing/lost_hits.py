@@ -6,7 +6,7 @@ for others counts as often. Decisions whose hits nobody measured are in no figur
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
@@ -15,9 +15,9 @@ from django.db import connections, transaction
 from kvconsole.infra.access import FLEET_PLANE
 from kvconsole.infra.sql import named
 from kvconsole.infra.statements import fetch
-from kvcore.cards import HOLE
+from kvcore.cards import HOLE, Ask, Choice, Held
 from kvcore.lost_hits import CAUSES, Cause, Gap, Reach, Short, column, gap, limits_of
-from routing.packing import Inputs, unpack
+from routing.packing import unpack
 
 LAG = timedelta(seconds=10)
 """An outcome is written within so long after it was measured; later ones are in no figure."""
@@ -30,6 +30,22 @@ ROLES = ("role", "no-decode")
 """Filters of who computes: what such a worker holds may be fetched from it all the same."""
 COLUMNS = ("decisions", "available_tokens", "achieved_tokens", "beyond_tokens", *(column(cause) for cause in CAUSES))
 Line = tuple[UUID, datetime, bytes]
+
+
+class Made(Protocol):
+    """What is known of a decision, recorded or remembered."""
+
+    @property
+    def ask(self) -> Ask:
+        """The question."""
+
+    @property
+    def held(self) -> Sequence[Held]:
+        """What each candidate held."""
+
+    @property
+    def choice(self) -> Choice | None:
+        """What was chosen."""
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -51,7 +67,7 @@ class LostView(msgspec.Struct, frozen=True):
     namespaces: list[tuple[bytes, Lost]]
 
 
-def lost_of(inputs: Inputs, *, answer: str, hit_tokens: int, short: Sequence[Short] = ()) -> Gap:
+def lost_of(inputs: Made, *, answer: str, hit_tokens: int, short: Sequence[Short] = ()) -> Gap:
     """Where the hit tokens of one decision went.
 
     Args:
@@ -76,6 +92,12 @@ def lost_of(inputs: Inputs, *, answer: str, hit_tokens: int, short: Sequence[Sho
         short=short,
     )
     return gap(available=available, limits=limits, achieved=hit_tokens)
+
+
+def short_fits(inputs: Made, *, answer: str, hit_tokens: int, short: Sequence[Short]) -> bool:
+    """Whether so many tokens can have been missed: no more than could have been reused and were not."""
+    found = lost_of(inputs, answer=answer, hit_tokens=hit_tokens)
+    return sum(one.tokens for one in short) <= found.available - found.achieved
 
 
 def _depth(runs: Iterable[tuple[int, str]]) -> int:

@@ -21,7 +21,9 @@ from psycopg.types.json import Jsonb
 
 from kvconsole.infra import nudge, sql
 from kvcore.cards import Ask, Candidate, Choice, Edge, Held, Learned
+from kvcore.lost_hits import Short
 from kvcore.policies import Policy
+from routing.lost_hits import short_fits
 from routing.packing import FORM, Inputs, pack
 from routing.selectors import slot_of
 
@@ -90,6 +92,14 @@ class Outcome(msgspec.Struct, frozen=True):
     ttft_ms: float
     terms: dict[str, float]
     hit_tokens: int | None
+    short: tuple[Short, ...] = ()
+    """Why tokens of the plan did not come, as the node said that served."""
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """As the record keeps it: terms by name and, where something fell short, `short`."""
+        said = [{"cause": one.cause, "tokens": one.tokens} for one in self.short]
+        return self.terms | ({"short": said} if said else {})
 
 
 class Sent(msgspec.Struct):
@@ -227,13 +237,16 @@ class Recorder:
         """The outcome is taken if this process made the decision for this holder and heard none yet.
 
         Returns:
-            "" = taken; not-found: it is not known here, or another's; outcome-known.
+            "" = taken; not-found: it is not known here, or another's; outcome-known; outcome-invalid: more fell short
+            than could have been reused and was not.
         """
         sent = self.recent.get(decision)
         if sent is None or sent.holder != holder:
             return "not-found"
         if sent.known:
             return "outcome-known"
+        if not _fits(sent, told):
+            return "outcome-invalid"
         sent.known = True
         self.tallies.outcomes += 1
         if told.hit_tokens is not None:
@@ -321,7 +334,7 @@ class Recorder:
         overlap = min(made.ask.prompt_tokens, card.overlap_blocks * made.ask.block_tokens) if card else 0
         late: tuple[Any, ...] = (None, None, None, None)
         if told is not None:
-            late = (told.at, Jsonb(told.terms), told.ttft_ms, told.hit_tokens)
+            late = (told.at, Jsonb(told.measured), told.ttft_ms, told.hit_tokens)
         namespace = (made.namespace, made.generation) if made.namespace else (None, None)
         answer = answer_of(made, item.code)
         return (
@@ -344,6 +357,16 @@ def answer_of(made: Recorded, code: str = "") -> str:
     return "fetch" if "remote" in sources else "hit" if "local" in sources else "compute"
 
 
+def _fits(sent: Sent, told: Outcome) -> bool:
+    """Whether what fell short fits to the decision, as far as it is remembered."""
+    if not told.short:
+        return True
+    hit = min(told.hit_tokens or 0, sent.prompt_tokens)
+    if sent.made is None:
+        return hit + sum(one.tokens for one in told.short) <= sent.prompt_tokens
+    return short_fits(sent.made, answer=answer_of(sent.made), hit_tokens=hit, short=told.short)
+
+
 def regret(measured_ms: float, best_other_ms: float | None) -> float | None:
     """By how much the next best was expected to be quicker than what was measured; None: there was no other."""
     return None if best_other_ms is None else max(0.0, measured_ms - best_other_ms)
@@ -351,5 +374,5 @@ def regret(measured_ms: float, best_other_ms: float | None) -> float | None:
 
 def _outcome_values(item: Later) -> tuple[Any, ...]:
     told = item.told
-    return (told.at, Jsonb(told.terms), told.ttft_ms, told.hit_tokens, item.regret_ms, slot_of(item.decision),
+    return (told.at, Jsonb(told.measured), told.ttft_ms, told.hit_tokens, item.regret_ms, slot_of(item.decision),
             item.decision)  # fmt: skip

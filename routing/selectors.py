@@ -122,7 +122,12 @@ def decision_view(decision: UUID) -> DecisionView | None:
     told = None if inputs is None or inputs.choice is None else again(inputs)
     row = {name: getattr(found, name) for name in COLUMNS}
     same = None if inputs is None or told is None else told == inputs.choice
-    return DecisionView(row, inputs, told, same, found.measured, found.measured_at)
+    return DecisionView(row, inputs, told, same, _terms(found.measured), found.measured_at)
+
+
+def _terms(measured: Any) -> dict[str, float] | None:
+    """The measured terms, without what else is kept beside them."""
+    return None if measured is None else {name: ms for name, ms in measured.items() if name != "short"}
 
 
 def decisions_newest(*, limit: int, since: UUID | None = None) -> list[dict[str, Any]]:

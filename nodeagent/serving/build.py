@@ -15,7 +15,7 @@ from nodeagent.serving.fetching import CUT_SECONDS, Fetcher
 from nodeagent.serving.gifts import Gifts
 from nodeagent.serving.marks import Faults
 from nodeagent.serving.receiving import Receiver
-from nodeagent.serving.remote import Remote
+from nodeagent.serving.remote import FetchLimit, Remote
 from nodeagent.serving.road import Road
 from nodeagent.transfer_pace import Credits
 from nodeagent.turns import Turns
@@ -40,8 +40,8 @@ class Serving:
         self.road = Road(
             Computer(pool, engine, meters, worker, curve=curve, scale=config.time_scale), self.gifts, receiver,
             Remote(fetcher, self._calls), media.relief, node=config.node, prefills=prefills, decodes=decodes,
-            credits=Turns(config.receive_credits), meters=meters, faults=Faults(config.injected_ms),
-            tpot_ms=config.tpot_ms, scale=config.time_scale,
+            credits=Turns(config.receive_credits), limit=FetchLimit(config.fetch_blocks), meters=meters,
+            faults=Faults(config.injected_ms), tpot_ms=config.tpot_ms, scale=config.time_scale,
         )  # fmt: skip
         engine.decoding.on_wrote = self.road.sessions.wrote
 

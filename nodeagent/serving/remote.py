@@ -5,7 +5,8 @@ second. What was committed until then stays, everything else is free. Called by 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -33,6 +34,28 @@ class Lost(Exception):
 
 class Stopped(Exception):
     """Nobody wants the blocks any more."""
+
+
+class FetchLimit:
+    """Blocks that requests may have on their way from other nodes at a time. 0 = as many as there is room for."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.now = most, 0
+
+    @contextlib.contextmanager
+    def on_their_way(self, blocks: int) -> Iterator[None]:
+        """Inside it so many are on their way.
+
+        Raises:
+            Lost: rate-limited: they would be too many, and are not waited for.
+        """
+        if self.most and self.now + blocks > self.most:
+            raise Lost("rate-limited")
+        self.now += blocks
+        try:
+            yield
+        finally:
+            self.now -= blocks
 
 
 class Remote:

@@ -23,7 +23,7 @@ from nodeagent.serving.gifts import Gift, Gifts
 from nodeagent.serving.keeping import settle
 from nodeagent.serving.marks import Faults, Marks
 from nodeagent.serving.receiving import Receiver, Reservation
-from nodeagent.serving.remote import Lost, Remote, giver_of, ticket_for
+from nodeagent.serving.remote import FetchLimit, Lost, Remote, giver_of, ticket_for
 from nodeagent.serving.sessions import Sessions
 from nodeagent.serving.trips import Say, Trip, readable
 from nodeagent.serving.words import Event, Order, Range, Refused
@@ -39,13 +39,13 @@ class Road:
 
     def __init__(
         self, computer: Computer, gifts: Gifts, receiver: Receiver, remote: Remote, relief: Relief, *,
-        node: str, prefills: Turns, decodes: Turns, credits: Turns, meters: Meters, faults: Faults,
-        tpot_ms: float, scale: float,
+        node: str, prefills: Turns, decodes: Turns, credits: Turns, limit: FetchLimit, meters: Meters,
+        faults: Faults, tpot_ms: float, scale: float,
     ) -> None:  # fmt: skip
         self.computer, self.gifts, self.receiver, self.remote = computer, gifts, receiver, remote
         self.sessions, self.flights, self.faults = Sessions(), Flights(), faults
         self._relief, self._node, self._meters = relief, node, meters
-        self._prefills, self._decodes, self._credits = prefills, decodes, credits
+        self._prefills, self._decodes, self._credits, self._limit = prefills, decodes, credits, limit
         self._tpot_ms, self._scale = tpot_ms, scale
         self.counts: Counter[str] = Counter()
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
@@ -164,8 +164,11 @@ class Road:
         trip.computed_tokens = max(int(outcome.get("computed_tokens", 0)), 0)
         trip.joined_blocks += int(outcome.get("joined_blocks", 0))
         trip.tiers.update({str(k): int(v) for k, v in dict(outcome.get("tiers", {})).items()})
+        if broke := str(outcome.get("broke", "")):
+            trip.broken(broke)
 
     def _fall_back(self, trip: Trip, code: str) -> None:
+        trip.broken(code)
         trip.fell_back[code] = round(trip.marks.ms(), 3)
         self.counts[f"fell-back:{code}"] += 1
         trip.say("fell-back", code=code)
@@ -185,6 +188,8 @@ class Road:
         async with self._prefills.turn(self._meters.prefill_ms(known * prompt.space.block_tokens, rest)):
             trip.step("admitted")
             at, tiers = await self.computer.load(prompt, known, trip.held)
+            if at < known:
+                trip.broken("unreadable")
             publish(at)
             if reservation is not None or gift is not None:
                 at = await self._planned(trip, at, publish)
@@ -209,6 +214,8 @@ class Road:
     async def _planned(self, trip: Trip, at: int, publish: Callable[[int], None]) -> int:
         """Fetches the remote ranges of the plan that begin where the blocks here end; answers how far it came."""
         for part in sorted(trip.order.plan, key=lambda r: r.from_block):
+            if at < part.from_block or (part.source == "local" and at < part.to_block):
+                trip.broken("not-here")  # a part that was counted on has gone, and what is behind it is of no use
             if part.source == "remote" and part.node != self._node and part.from_block <= at < part.to_block:
                 at = await self._range(trip, part, at)
                 publish(at)
@@ -220,13 +227,14 @@ class Road:
         try:
             if giver is None or ticket is None:
                 raise Lost("ticket-scope")
-            room = self.receiver.reserve(f"{trip.decision}/{part.node}", trip.prompt, upto - at)
-            try:
-                fetched = await self.remote.fetch(giver, ticket, room)
-                if room.refused:
-                    raise Lost(max(room.refused, key=lambda c: room.refused[c]))
-            finally:
-                self.receiver.end(room)
+            with self._limit.on_their_way(upto - at):
+                room = self.receiver.reserve(f"{trip.decision}/{part.node}", trip.prompt, upto - at)
+                try:
+                    fetched = await self.remote.fetch(giver, ticket, room)
+                    if room.refused:
+                        raise Lost(max(room.refused, key=lambda c: room.refused[c]))
+                finally:
+                    self.receiver.end(room)
         except (Lost, Refused) as e:
             self._fall_back(trip, e.code)
         trip.fetched_blocks += fetched
@@ -309,7 +317,7 @@ class Road:
             trip.say("published", blocks=self.gifts.grow(gift, trip.prompt.chain, trip.prompt.blocks))
             outcome = {
                 "hit_blocks": trip.hit_blocks, "computed_tokens": trip.computed_tokens, "tiers": dict(trip.tiers),
-                "joined_blocks": trip.joined_blocks, "fell_back": trip.fell_back,
+                "joined_blocks": trip.joined_blocks, "fell_back": trip.fell_back, "broke": trip.broke,
             }  # fmt: skip
             trip.say("finished", outcome=outcome)
         finally:

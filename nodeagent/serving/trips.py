@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from kvcore.lost_hits import Cause, cause_of_code
 from kvcore.tickets import Scope, readable_blocks
 from nodeagent.runs import Copy
 from nodeagent.serving.computing import Prompt
@@ -32,6 +33,8 @@ class Trip:
         """Another node was asked to compute; it did not."""
         self.base = self.floor = 0
         """Leading blocks that were here before anything was asked of others; those that the session has written."""
+        self.broke = ""
+        """Code of what ended the loaded beginning of the prompt before the plan's did; "" = nothing has."""
         self.fell_back: dict[str, float] = {}
         """Why something was computed again, by code, with the milliseconds after the arrival."""
 
@@ -40,6 +43,28 @@ class Trip:
         """The router's decision that it belongs to."""
         scope = self.order.ticket.scope
         return scope.decision if scope else ""
+
+    @property
+    def planned(self) -> int:
+        """Leading blocks that the plan would load or fetch."""
+        reached = 0
+        for part in sorted(self.order.plan, key=lambda r: r.from_block):
+            if part.source not in ("local", "remote") or part.from_block > reached:
+                break
+            reached = max(reached, part.to_block)
+        return min(reached, (self.order.request.input_length - 1) // self.prompt.space.block_tokens)
+
+    def broken(self, code: str) -> None:
+        """The plan was not kept from here on, because of this; what comes first is what did it."""
+        self.broke = self.broke or code
+
+    def short(self, hit_tokens: int) -> list[dict[str, Any]]:
+        """Tokens of the plan that were not found, by cause: all behind the first break, as none of them is usable."""
+        missed = self.planned * self.prompt.space.block_tokens - hit_tokens
+        if missed <= 0:
+            return []
+        cause = cause_of_code(self.broke) if self.broke else Cause.UNKNOWN
+        return [{"cause": cause.value, "tokens": missed}]
 
     def step(self, at: str, **more: Any) -> None:
         """The step ended; it is said once."""
@@ -59,7 +84,7 @@ class Trip:
             "hit_tokens": hit, "computed_tokens": self.computed_tokens, "tiers": dict(self.tiers),
             "joined_tokens": self.joined_blocks * size, "fetched_blocks": self.fetched_blocks,
             "fell_back": self.fell_back, "saved_ms": round(self.saved_ms, 3), "floor_tokens": self.floor * size,
-            "emulated": True,
+            "short": self.short(hit), "emulated": True,
         }  # fmt: skip
 
 

@@ -4,7 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcore.lost_hits import CAUSES, OF_FILTER, Cause, Limit, Reach, Short, cause_named, column, gap, limits_of
+from kvcore.lost_hits import (
+    CAUSES,
+    OF_FILTER,
+    Cause,
+    Limit,
+    Reach,
+    Short,
+    cause_named,
+    cause_of_code,
+    column,
+    gap,
+    limits_of,
+)
 
 TOKENS = st.integers(0, 100_000)
 LIMITS = st.lists(st.builds(Limit, st.sampled_from(CAUSES), TOKENS), max_size=8)
@@ -80,3 +92,12 @@ def test_each_cause_has_a_name_and_a_column():
     assert [cause_named(cause.value) for cause in CAUSES] == list(CAUSES)
     assert cause_named("luck") is Cause.UNKNOWN
     assert len({column(cause) for cause in CAUSES}) == 10
+
+
+def test_what_a_node_says_has_a_cause_and_what_it_refuses_is_the_targets():
+    assert cause_of_code("rate-limited") is cause_of_code("quota") is Cause.RATE_LIMIT
+    assert cause_of_code("prefill-lost") is cause_of_code("giver-lost") is Cause.TIMEOUT
+    assert cause_of_code("offer-unknown") is cause_of_code("not-here") is Cause.EVICTED
+    assert cause_of_code("no-room") is Cause.NO_SLACK
+    assert cause_of_code("stale-generation") is Cause.FENCE
+    assert cause_of_code("ticket-expired") is cause_of_code("block-digest") is Cause.TARGET_REFUSED

@@ -140,9 +140,10 @@ def _speed(text: str) -> float:
 
 
 def _sentence(t: Totals) -> str:
+    lost = ", ".join(f"{n} {cause}" for cause, n in sorted(t.short.items(), key=lambda x: -x[1]))
     ratio = f"{t.hit_tokens / t.prompt_tokens:.1%}" if t.prompt_tokens else "none"
     return (
         f"{t.done} requests replayed, {t.failed} failed, {t.moved} on another node than preferred; "
         f"{t.hit_tokens} of {t.prompt_tokens} prompt tokens found ({ratio}), "
-        f"{t.saved_ms / 1000:.1f} s of prefill saved (emulated)"
+        f"{t.saved_ms / 1000:.1f} s of prefill saved (emulated)" + (f"; planned and not found: {lost}" if lost else "")
     )
