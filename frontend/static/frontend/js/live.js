@@ -156,6 +156,8 @@ function toggle() {
   chip.setAttribute('aria-pressed', String(paused));
   if (paused) {
     clearTimeout(timer);
+    clearTimeout(refreshing);
+    refreshing = 0;
     socket?.close();
     lostAt = 0;
     write($('[data-live-lag]', chip), t('paused_at', { time: clock(now()) }));
