@@ -1,5 +1,7 @@
 """Fleets that decisions are made over: what was sent is in them, and they are the ones that would be prepared anew."""
 
+import uuid
+
 import pytest
 
 from kvcore.cards import NOTHING_LEARNED, Learned
@@ -76,3 +78,15 @@ def test_what_is_learned_counts_where_one_moved() -> None:
 def test_an_old_report_is_not_moved_alone() -> None:
     fleet = prepare((candidate("x"), candidate("y")), {}, built_in(), NOTHING_LEARNED)
     assert moved(fleet, [1], (candidate("x"), candidate("y", 5.0, load_age_ms=1e6))) is None
+
+
+def test_a_node_of_one_tenants_own_is_not_found_by_another_though_the_first_asked_before() -> None:
+    stand = Stand(worker("a", load=IDLE), worker("own", load=IDLE))
+    fleet, fleets = stand.standing.fleet, Fleets(stand.standing.fleet)
+    mine, other = uuid.uuid4(), uuid.uuid4()
+    fleet.dedicated[fleet.candidates[fleet.by_name["own"][0]].node] = mine
+    stand.place.tenant_id = mine
+    assert [c.name for c in fleets.ready(stand.place, built_in(), NOTHING_LEARNED, ("own",)).candidates] == ["own"]
+    stand.place.tenant_id = other
+    with pytest.raises(Refusal, match="unknown-candidate"):
+        fleets.ready(stand.place, built_in(), NOTHING_LEARNED, ("own",))
