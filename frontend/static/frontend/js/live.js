@@ -155,11 +155,9 @@ function toggle() {
   paused = !paused;
   chip.setAttribute('aria-pressed', String(paused));
   if (paused) {
-    clearTimeout(timer);
-    clearTimeout(refreshing);
-    refreshing = 0;
+    [timer, refreshing].forEach(clearTimeout);
     socket?.close();
-    lostAt = 0;
+    lostAt = refreshing = 0;
     write($('[data-live-lag]', chip), t('paused_at', { time: clock(now()) }));
   } else {
     for (const topic of topics.values()) topic.seq = null;
